@@ -1,0 +1,41 @@
+"""A node that answers paths: `~device@version` names a Python class, the rest is its argument."""
+
+from .device import Device, Stream, key
+from .errors import (
+    BadGateway,
+    BadRequest,
+    ConfigError,
+    Forbidden,
+    GatewayTimeout,
+    HyperbeamError,
+    MethodNotAllowed,
+    NoRoute,
+    NotFound,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+)
+from .message import Atom, Link, Message
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Atom",
+    "BadGateway",
+    "BadRequest",
+    "ConfigError",
+    "Device",
+    "Forbidden",
+    "GatewayTimeout",
+    "HyperbeamError",
+    "Link",
+    "Message",
+    "MethodNotAllowed",
+    "NoRoute",
+    "NotFound",
+    "Stream",
+    "TooLarge",
+    "Unauthorized",
+    "Unavailable",
+    "key",
+]

@@ -1,0 +1,112 @@
+"""What a device is: a class whose marked methods are the keys that paths can name.
+
+class Greeter(Device):
+    name = "greeter@1.0"
+
+    @key
+    async def hello(self, base, request):
+        return {"body": f"Hello, {request.get('name', 'world')}"}
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
+
+from .errors import HyperbeamError
+from .message import Message
+
+if TYPE_CHECKING:
+    from .node import Node
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of a device as its paths name it.
+
+    `rest`: the key takes all later parts of the path as its argument, as
+    `request["rest"]`, a list of the parts' texts; resolution ends with it.
+    """
+
+    name: str
+    method: str
+    is_async: bool
+    rest: bool
+    doc: str
+
+
+@overload
+def key(method: F) -> F: ...
+@overload
+def key(*, name: str | None = None, rest: bool = False) -> Callable[[F], F]: ...
+def key(method: Any = None, *, name: str | None = None, rest: bool = False) -> Any:
+    """Mark a method as a key. `name` when it differs from the method's name with `-` for `_`."""
+
+    def mark(function: F) -> F:
+        function.__device_key__ = Key(  # type: ignore[attr-defined]
+            name=name or function.__name__.rstrip("_").replace("_", "-"),
+            method=function.__name__,
+            is_async=inspect.iscoroutinefunction(function),
+            rest=rest,
+            doc=inspect.getdoc(function) or "",
+        )
+        return function
+
+    return mark if method is None else mark(method)
+
+
+class Device:
+    """Base class of every device. `name` is `name@version`; `self.node` is the node it serves.
+
+    `Config`, where defined, is a msgspec Struct that reads the device's own section
+    of hyperbeam.toml (the name before the `@`); its value is `self.config`.
+    """
+
+    name: ClassVar[str] = ""
+    Config: ClassVar[type | None] = None
+    keys: ClassVar[Mapping[str, Key]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        found = dict(cls.keys)
+        for attribute in vars(cls).values():
+            mark = getattr(attribute, "__device_key__", None)
+            if isinstance(mark, Key):
+                found[mark.name] = mark
+        cls.keys = found
+
+    def __init__(self, node: Node, config: Any = None) -> None:
+        self.node = node
+        self.config = config
+
+    async def start(self) -> None:
+        """Called once before the node listens."""
+
+    async def stop(self) -> None:
+        """Called once when the node ends, after the last request."""
+
+    def info(self) -> Message:
+        """What `/~meta@1.0/devices` adds about this device."""
+        return {}
+
+    def render_error(self, error: HyperbeamError) -> Message | None:
+        """The reply message for `error` on this device's paths, or None for the node's own shape."""
+        return None
+
+
+@dataclass(slots=True)
+class Stream:
+    """A reply that is sent while it is made; the reply layer's only streaming value.
+
+    `source` gives the body's bytes, a chunk a time, and is closed (`aclose`) when the
+    client goes. `passthrough` chunks are whole transfer units that are sent as they are.
+    """
+
+    source: AsyncIterator[bytes]
+    content_type: str = "text/event-stream"
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
