@@ -94,7 +94,7 @@ class Device:
         return {}
 
     def render_error(self, error: HyperbeamError) -> Message | None:
-        """The reply message for `error` on this device's paths, or None for the node's own shape."""
+        """The reply message for `error` on this device's paths; None: the node's own shape."""
         return None
 
 

@@ -1,0 +1,68 @@
+"""meta@1.0: what this node is. Source: upstream dev_meta."""
+
+from __future__ import annotations
+
+import platform
+import time
+from typing import Any
+
+from hyperbeam import Device, Message, __version__, key
+
+
+class Meta(Device):
+    """Says what runs here; nothing here changes the node."""
+
+    name = "meta@1.0"
+
+    async def start(self) -> None:
+        self._started = int(time.time())
+
+    @key
+    async def info(self, base: Any, request: Message) -> Message:
+        """The node's public settings."""
+        config = self.node.config
+        return {
+            "node": "hyperbeam-node",
+            "version": __version__,
+            "host": config.http.host,
+            "port": self.node.server.port,
+            "profile": config.profile,
+            "started": self._started,
+            "store": config.store.kind,
+            "devices": sorted(self.node.devices),
+            "routes": [route.describe() for route in self.node.routes.routes],
+        }
+
+    @key
+    async def build(self, base: Any, request: Message) -> Message:
+        """Which software this is."""
+        return {
+            "node": "hyperbeam-node",
+            "version": __version__,
+            "python": platform.python_version(),
+            "system": platform.system().lower(),
+            "machine": platform.machine(),
+        }
+
+    @key
+    async def devices(self, base: Any, request: Message) -> Message:
+        """Every device with its keys and what they do, and why others did not load."""
+        loaded = {
+            name: {
+                "name": name,
+                "description": _first_line(device.__doc__),
+                "keys": {key.name: _first_line(key.doc) for key in type(device).keys.values()},
+                **device.info(),
+            }
+            for name, device in sorted(self.node.devices.items())
+        }
+        return {"devices": loaded, "failed": dict(self.node.failures)}
+
+    @key
+    async def live(self, base: Any, request: Message) -> Message:
+        """Whether the process answers, ready or not."""
+        return {"live": True}
+
+
+def _first_line(doc: str | None) -> str:
+    return (doc or "").strip().partition("\n")[0]

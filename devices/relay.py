@@ -1,0 +1,149 @@
+"""relay@1.0: passes a request on along a route. Source: upstream dev_relay."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+from hyperbeam import BadRequest, Device, Forbidden, Message, Stream, key
+from hyperbeam.http.upstream import UpstreamResponse
+from hyperbeam.routing import Route, RouteNode
+
+_OURS = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_BODY_IN_MEMORY = 64 * 1024 * 1024
+
+log = logging.getLogger("hyperbeam.relay")
+
+
+class Relay(Device):
+    """Reaches only what a route names: never an address that a request gives."""
+
+    name = "relay@1.0"
+
+    async def start(self) -> None:
+        self._casts: set[asyncio.Task[None]] = set()
+
+    async def stop(self) -> None:
+        for task in self._casts:
+            task.cancel()
+        await asyncio.gather(*self._casts, return_exceptions=True)
+
+    @key
+    async def call(self, base: Any, request: Message) -> Any:
+        """Send the request to `relay-path` and give the reply: status, headers, body or stream."""
+        path = _path(base, request)
+        route = self.node.routes.require(path, request)
+        if route.device:
+            return await self.node.resolve(
+                {"device": route.device}, {**request, "path": path, "method": _method(request)}
+            )
+        return await self._send(route, path, request)
+
+    @key
+    async def cast(self, base: Any, request: Message) -> str:
+        """As `call`, but answer OK at once and drop the reply."""
+        path = _path(base, request)
+        self.node.routes.require(path, request)
+        task = asyncio.create_task(self._cast(base, request))
+        self._casts.add(task)
+        task.add_done_callback(self._casts.discard)
+        return "OK"
+
+    async def _cast(self, base: Any, request: Message) -> None:
+        try:
+            result = await self.call(base, request)
+            if isinstance(result, Stream):
+                async for _ in result.source:
+                    pass
+        except Exception as error:
+            log.warning("cast failed: %s", error)
+
+    async def _send(self, route: Route, path: str, request: Message) -> Any:
+        node = route.choose()
+        url, headers = self._address(node, path)
+        body = request.get("relay-body", request.get("body", b""))
+        node.in_flight += 1
+        try:
+            response = await self.node.upstream.request(
+                url,
+                _method(request),
+                _headers(request) + headers,
+                body.encode() if isinstance(body, str) else bytes(body or b""),
+                first_byte_timeout=route.timeout,
+                idle_timeout=route.timeout,
+            )
+        except BaseException:
+            node.in_flight -= 1
+            raise
+        kept = {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in response.headers
+            if name.decode("latin-1") not in _OURS
+        }
+        content_type = kept.pop("content-type", "application/octet-stream")
+        if content_type.startswith("text/event-stream"):
+            return Stream(_chunks(response, node), content_type, response.status, kept)
+        try:
+            data = await response.read(_BODY_IN_MEMORY)
+        finally:
+            node.in_flight -= 1
+            await response.aclose()
+        return {**kept, "status": response.status, "content-type": content_type, "body": data}
+
+    def _address(self, node: RouteNode, path: str) -> tuple[str, list[tuple[bytes, bytes]]]:
+        target = node.target(path)
+        if not node.backend:
+            return target, []
+        address = self.node.backends.get(node.backend)
+        return address.url + target, list(address.headers)
+
+
+async def _chunks(response: UpstreamResponse, node: RouteNode) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in response:
+            yield chunk
+    finally:
+        node.in_flight -= 1
+        await response.aclose()
+
+
+def _path(base: Any, request: Message) -> str:
+    path = request.get("relay-path") or (base.get("relay-path") if isinstance(base, dict) else None)
+    if not isinstance(path, str) or not path:
+        raise BadRequest("say where to: relay-path=/v1/models", param="relay-path")
+    if "://" in path.partition("?")[0]:
+        raise Forbidden(
+            f"{path[:200]!r} is an address; the relay reaches only what a route names: give a path"
+        )
+    if any(ord(char) <= 0x20 or ord(char) == 0x7F for char in path):
+        raise BadRequest("relay-path has a space or a control character; percent-encode it")
+    return "/" + path.lstrip("/")
+
+
+def _method(request: Message) -> str:
+    return str(request.get("relay-method") or request.get("method") or "GET").upper()
+
+
+def _headers(request: Message) -> list[tuple[bytes, bytes]]:
+    """The client's own headers but for those of its connection, and never its secrets."""
+    names = request.get("priv", {}).get("request-headers", ())
+    return [
+        (name.encode("latin-1"), str(request[name]).encode("latin-1", "replace"))
+        for name in names
+        if name not in _OURS and name in request
+    ]

@@ -1,0 +1,222 @@
+"""What the operator may set, and where it is taken from.
+
+Order of precedence, the first that says something wins: flags of the command line,
+environment (`HB_<SECTION>_<KEY>`, `HB_HOME`, `HB_PROFILE`, `HB_PRINT`), the file
+hyperbeam.toml, the profile, the defaults below. A table of the file that is no
+section of the kernel belongs to the device of that name, which reads it by its own
+`Config`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from .errors import ConfigError
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Positive = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0)]
+
+PROFILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "inference": {"inference": {"backend": "llama"}},
+}
+
+
+class HTTPConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[http]`: the listening socket and its limits."""
+
+    host: str = "127.0.0.1"
+    port: Port = 8734
+    body_limit: Positive = 32 * 1024 * 1024
+    """Bytes of a request's body."""
+    header_timeout: Seconds = 10.0
+    """Seconds for a request's head to arrive."""
+    body_timeout: Seconds = 60.0
+    """Seconds without a byte of a request's body."""
+    keep_alive_comment: Seconds = 15.0
+    """Seconds of silence in a stream before a comment is sent."""
+    drain: Annotated[float, Meta(ge=0)] = 30.0
+    """Seconds that running answers may take after Ctrl-C or SIGTERM."""
+
+
+class StoreConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[store]`: where messages are kept."""
+
+    kind: Literal["lmdb", "memory"] = "lmdb"
+    map_size: Positive = 1024 * 1024 * 1024
+    """Bytes; the map grows when it is full."""
+    max_readers: Positive = 512
+    sync: bool = True
+    """Whether a write counts as done only once the disk has it."""
+
+
+class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The whole of hyperbeam.toml but for the devices' sections, which are in `sections`."""
+
+    home: str = ""
+    profile: str = ""
+    print: tuple[str, ...] = ()
+    """Log topics that are shown in full; `all` shows every one."""
+    routes: str = ""
+    """Path of the route table; empty: routes.toml in the working folder, else the default."""
+    device_path: tuple[str, ...] = ()
+    """Folders whose .py files are devices."""
+    required: tuple[str, ...] = ()
+    """Devices without which the node does not start."""
+    devices: dict[str, str] = {}
+    """Which distribution or file a device comes from, where two offer one name."""
+    http: HTTPConfig = HTTPConfig()
+    store: StoreConfig = StoreConfig()
+    sections: dict[str, dict[str, Any]] = {}
+    file: str = ""
+    """The file that was read, for messages."""
+
+
+KERNEL_KEYS = frozenset(Config.__struct_fields__) - {"sections", "file"}
+_PLAIN_ENVIRONMENT = {
+    "HB_HOME": "home",
+    "HB_PROFILE": "profile",
+    "HB_ROUTES": "routes",
+    "HB_PRINT": "print",
+    "HB_DEVICE_PATH": "device_path",
+}
+_NOT_SETTINGS = frozenset({"HB_CONFIG", "HB_MODELS"})
+
+
+def load(
+    file: str | os.PathLike[str] | None = None,
+    *,
+    flags: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Config:
+    """Read the configuration. `flags` are dotted names with values (`{"http.port": 1}`).
+
+    Raises ConfigError that names the file, variable or flag at fault.
+    """
+    environment = os.environ if environment is None else environment
+    path = _find_file(file, environment)
+    from_file = _read_file(path) if path else {}
+    from_environment = _read_environment(environment, from_file)
+    from_flags = _nest(flags or {})
+    profile = next(
+        (
+            layer["profile"]
+            for layer in (from_flags, from_environment, from_file)
+            if layer.get("profile")
+        ),
+        "",
+    )
+    if profile and profile not in PROFILES:
+        raise ConfigError(f"no profile {profile!r}; there is: {', '.join(sorted(PROFILES))}")
+    merged: dict[str, Any] = {}
+    for layer in (PROFILES.get(profile, {}), from_file, from_environment, from_flags):
+        merged = _merge(merged, layer)
+    kernel = {name: value for name, value in merged.items() if name in KERNEL_KEYS}
+    sections = {name: value for name, value in merged.items() if name not in KERNEL_KEYS}
+    source = str(path) if path else "the configuration"
+    for name, value in sections.items():
+        if not isinstance(value, dict):
+            known = ", ".join(sorted(KERNEL_KEYS))
+            raise ConfigError(f"{source}: unknown setting {name!r}; there is: {known}")
+    config = convert(kernel, Config, source)
+    return msgspec.structs.replace(config, sections=sections, file=str(path or ""))
+
+
+def convert(values: Mapping[str, Any], type_: type[Any], source: str) -> Any:
+    """`values` as a Struct. Raises ConfigError that names `source` and the setting."""
+    try:
+        return msgspec.convert(values, type_, strict=False)
+    except msgspec.ValidationError as error:
+        detail = (
+            str(error)
+            .replace("`$.", "`")
+            .replace("Object contains unknown field", "unknown setting")
+        )
+        raise ConfigError(f"{source}: {detail}") from None
+
+
+def _find_file(file: str | os.PathLike[str] | None, environment: Mapping[str, str]) -> Path | None:
+    named = file or environment.get("HB_CONFIG")
+    if named:
+        path = Path(named)
+        if not path.is_file():
+            raise ConfigError(f"{path}: there is no such configuration file")
+        return path
+    path = Path("hyperbeam.toml")
+    return path if path.is_file() else None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+
+
+def _read_environment(environment: Mapping[str, str], file: Mapping[str, Any]) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for variable, text in environment.items():
+        if not variable.startswith("HB_") or variable in _NOT_SETTINGS or text == "":
+            continue
+        if variable in _PLAIN_ENVIRONMENT:
+            name = _PLAIN_ENVIRONMENT[variable]
+            if name == "print":
+                settings[name] = [topic.strip() for topic in text.split(",") if topic.strip()]
+            elif name == "device_path":
+                settings[name] = [folder for folder in text.split(os.pathsep) if folder]
+            else:
+                settings[name] = text
+            continue
+        section, found, name = variable[len("HB_") :].lower().partition("_")
+        if not found or not name:
+            known = ", ".join(sorted(_PLAIN_ENVIRONMENT))
+            raise ConfigError(
+                f"{variable}: no such variable; it is HB_<SECTION>_<KEY> or one of {known}"
+            )
+        settings.setdefault(section, {})[name] = _value(text)
+    return settings
+
+
+def _value(text: str) -> Any:
+    """A setting written as text: JSON where it is a list or table, else the text itself."""
+    if text[:1] in "[{":
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError:
+            return text
+    return text
+
+
+def _nest(flags: Mapping[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for dotted, value in flags.items():
+        if value is None:
+            continue
+        section, _, name = dotted.rpartition(".")
+        value = _value(value) if isinstance(value, str) else value
+        if section:
+            nested.setdefault(section, {})[name] = value
+        else:
+            nested[name] = value
+    return nested
+
+
+def _merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(low)
+    for name, value in high.items():
+        below = merged.get(name)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            merged[name] = _merge(below, value)
+        else:
+            merged[name] = value
+    return merged

@@ -1,0 +1,233 @@
+"""A node: devices, store, routes and the server around one resolver.
+
+A node is an object; two with homes of their own can live in one process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import unquote
+
+from . import registry
+from .backends import Backends
+from .cache import Cache
+from .config import Config, convert
+from .device import Device
+from .errors import ConfigError, HyperbeamError, NotFound
+from .home import Home, default_home
+from .http.server import Server
+from .http.upstream import Upstream
+from .message import Message, is_id
+from .path import Step, parse
+from .resolver import resolve_steps
+from .routing import Route, RouteTable, load_routes
+from .store import LMDBStore, MemoryStore, Store
+
+RELAY_DEVICE = "relay@1.0"
+INDEX = "/~meta@1.0/info"
+
+log = logging.getLogger("hyperbeam.node")
+
+
+class Node:
+    """A node as `config` has it.
+
+    `start` opens the home and listens, `stop` ends both; `async with Node(config)` does
+    the two. Until `start` nothing is opened, and `resolve` works only between the two.
+    """
+
+    def __init__(self, config: Config | None = None) -> None:
+        self.config = config or Config()
+        self.home = Path(self.config.home) if self.config.home else default_home()
+        self._home = Home(self.home)
+        self.store: Store = _store(self.config, self.home)
+        self.cache = Cache(self.store)
+        self.upstream = Upstream()
+        self.backends = Backends()
+        self.devices: dict[str, Device] = {}
+        self.failures: dict[str, str] = {}
+        self.routes = RouteTable([])
+        http = self.config.http
+        self.server = Server(
+            self,
+            host=http.host,
+            port=http.port,
+            body_limit=http.body_limit,
+            header_timeout=http.header_timeout,
+            body_timeout=http.body_timeout,
+            keep_alive_comment=http.keep_alive_comment,
+        )
+        self._started = asyncio.Event()
+
+    async def start(self) -> None:
+        """Load, open, listen, start the devices. Raises ConfigError where it cannot."""
+        self._home.open()
+        try:
+            self.store.open()
+            self._load_devices()
+            self.routes = load_routes(routes_file(self.config))
+            await self.server.start()
+            for device in self.devices.values():
+                await device.start()
+        except BaseException:
+            await self.stop()
+            raise
+        self._started.set()
+
+    async def stop(self, drain: float = 0.0) -> None:
+        """Finish running answers for at most `drain` seconds, then end everything."""
+        try:
+            await self.server.drain(drain)
+        finally:
+            for device in reversed(self.devices.values()):
+                try:
+                    await device.stop()
+                except Exception:
+                    log.exception("device %s did not stop cleanly", device.name)
+            await self.upstream.close()
+            self.store.close()
+            self._home.close()
+            self._started.clear()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    def device(self, name: str) -> Device:
+        """The device `name`. Raises NotFound, with the reason if it is one that did not load."""
+        device = self.devices.get(name)
+        if device is None:
+            reason = self.failures.get(name)
+            detail = (
+                f"device {name} did not load: {reason}" if reason else f"no device {name[:200]!r}"
+            )
+            raise NotFound(name, detail)
+        return device
+
+    async def resolve(self, base: Any, request: Message | str) -> Any:
+        """Resolve `request`, a path or a message with one, on `base` (None: the path makes it).
+
+        Gives a value, a message or a Stream. Raises HyperbeamError.
+        """
+        message = {"path": request} if isinstance(request, str) else dict(request)
+        path = message.pop("path", "")
+        steps = parse(path, message)
+        if base is None:
+            return await resolve_steps(self, steps)
+        return await resolve_steps(self, steps[1:] if _is_empty(steps[0]) else steps, base)
+
+    async def handle(self, request: Message) -> Any:
+        """Answer a request from outside: along a route, or by the path's own devices."""
+        await self._started.wait()
+        path = request["path"]
+        if path.partition("?")[0].strip("/") == "":
+            return {"status": 302, "location": INDEX, "content-type": "text/plain", "body": INDEX}
+        route = self._route(path, request)
+        if route is None:
+            return await self.resolve(None, request)
+        if not route.device:
+            call = {**request, "path": "/call", "relay-path": path}
+            return await self.resolve({"device": RELAY_DEVICE}, call)
+        self.device(route.device)
+        steps = parse(path, {name: value for name, value in request.items() if name != "path"})
+        steps[0] = replace(steps[0], device=route.device)
+        return await resolve_steps(self, steps)
+
+    def render_error(self, error: HyperbeamError, request: Message) -> Message:
+        """The reply for `error`: by the device of the path or its route, else our own shape."""
+        device = self._device_of(request)
+        message = device.render_error(error) if device is not None else None
+        if message is None:
+            message = {"status": error.status, "error": error.error, "body": error.detail}
+            if error.param:
+                message["param"] = error.param
+        return {**message, **error.headers}
+
+    def _route(self, path: str, request: Mapping[str, Any]) -> Route | None:
+        return None if names_device(path) else self.routes.match(path, request)
+
+    def _device_of(self, request: Mapping[str, Any]) -> Device | None:
+        path = request.get("path", "")
+        if names_device(path):
+            name = _first_part(path).partition("~")[2].partition("&")[0]
+        else:
+            route = self.routes.match(path, request)
+            name = route.device if route is not None else ""
+        return self.devices.get(name)
+
+    def _load_devices(self) -> None:
+        loaded = registry.discover(self.config.device_path, self.config.devices)
+        self.failures = loaded.failures
+        claimed = set()
+        for name, found in loaded.devices.items():
+            section = name.partition("@")[0]
+            claimed.add(section)
+            config = None
+            if found.device.Config is not None:
+                values = self.config.sections.get(section, {})
+                where = f"{self.config.file or 'the configuration'}: [{section}]"
+                config = convert(values, found.device.Config, where)
+            try:
+                self.devices[name] = found.device(self, config)
+            except ConfigError:
+                raise
+            except Exception as error:
+                log.exception("device %s does not load", name)
+                self.failures[name] = f"{type(error).__name__}: {error}"
+        for name in self.config.required:
+            if name not in self.devices:
+                raise ConfigError(
+                    f"device {name} is required: {self.failures.get(name, 'not found')}"
+                )
+        unknown = sorted(set(self.config.sections) - claimed)
+        if unknown:
+            source = self.config.file or "the configuration"
+            raise ConfigError(f"{source}: no device reads the section [{unknown[0]}]")
+
+
+def names_device(path: str) -> bool:
+    """Whether a path's first part names a device, an id or a sub-path: such a path has no route."""
+    part = _first_part(path)
+    return "~" in part or part.startswith("(") or is_id(part.partition("&")[0])
+
+
+def routes_file(config: Config) -> Path:
+    """The route table in use: the config's, the working folder's, the checkout's, the default's."""
+    if config.routes:
+        return Path(config.routes)
+    package = Path(__file__).parent
+    for path in (Path("routes.toml"), package.parent / "routes.toml"):
+        if path.is_file() and (path.parent == Path() or (path.parent / "pyproject.toml").is_file()):
+            return path
+    return package / "routing" / "routes.toml"
+
+
+def _first_part(path: str) -> str:
+    return unquote(path.lstrip("/").partition("?")[0].partition("/")[0])
+
+
+def _is_empty(step: Step) -> bool:
+    return not (step.key or step.device or step.id or step.sub)
+
+
+def _store(config: Config, home: Path) -> Store:
+    store = config.store
+    if store.kind == "memory":
+        return MemoryStore()
+    return LMDBStore(
+        home / "store", map_size=store.map_size, max_readers=store.max_readers, sync=store.sync
+    )

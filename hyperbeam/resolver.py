@@ -1,0 +1,154 @@
+"""resolve(base, request): the one operation of the node.
+
+Each step of a path is called on the result of the step before it: find the device
+of the base message, call its key, go on with what it gives.
+Source: upstream hb_ao, hb_singleton.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .device import Device, Key, Stream
+from .errors import BadRequest, NotFound
+from .message import DEFAULT_DEVICE, Link, Message, is_private
+from .path import Resolve, Step
+
+if TYPE_CHECKING:
+    from .node import Node
+
+
+async def resolve_steps(node: Node, steps: Sequence[Step], base: Any = None) -> Any:
+    """Resolve parsed steps. Without `base` the first step makes it (`path.parse` puts it there).
+
+    Raises NotFound for an unknown id, device or key, and whatever the keys raise.
+    """
+    if base is None:
+        base = await _make_base(node, steps[0])
+        steps = steps[1:]
+    for index, step in enumerate(steps):
+        if isinstance(base, Stream):
+            raise BadRequest(
+                f"{step.text!r} cannot follow a stream: it has to be the path's last part"
+            )
+        if step.sub is not None:
+            base = await _resolve_sub(node, step.sub, step.message)
+            continue
+        if step.id is not None:
+            base = node.cache.read(step.id)
+            continue
+        device_name = await _device_name(node, step, base)
+        if not step.key:
+            base = {**_as_message(base), **await _values(node, step.message), "device": device_name}
+            continue
+        device = node.device(device_name)
+        called = step.key
+        key = device.keys.get(called)
+        request = await _values(node, step.message)
+        request["path"] = called
+        if key is not None and key.rest:
+            request["rest"] = [later.text for later in steps[index + 1 :]]
+            return await _load(node, await call(device, key, base, request))
+        base = await _load(node, await _call_named(node, device, key, called, base, request))
+    return base
+
+
+async def call(device: Device, key: Key, base: Any, request: Message) -> Any:
+    """Call one key: an async one here, a sync one in a worker thread."""
+    method = getattr(device, key.method)
+    if key.is_async:
+        return await method(base, request)
+    return await asyncio.to_thread(method, base, request)
+
+
+async def _call_named(
+    node: Node, device: Device, key: Key | None, called: str, base: Any, request: Message
+) -> Any:
+    if is_private(called):
+        raise NotFound(called)
+    if key is not None:
+        return await call(device, key, base, request)
+    default = getattr(device, "default", None)
+    if default is not None:
+        result = default(called, base, request)
+        return await result if inspect.isawaitable(result) else result
+    # What a device does not know, the message itself answers.
+    fallback = node.device(DEFAULT_DEVICE)
+    if fallback is device:
+        raise NotFound(called)
+    return await _call_named(node, fallback, fallback.keys.get(called), called, base, request)
+
+
+async def _make_base(node: Node, step: Step) -> Any:
+    if step.id is not None:
+        return node.cache.read(step.id)
+    if step.sub is not None:
+        return await _resolve_sub(node, step.sub, step.message)
+    base = await _values(node, step.message)
+    if step.device is not None:
+        base["device"] = await _device_name(node, step, base)
+    return base
+
+
+async def _device_name(node: Node, step: Step, base: Any) -> str:
+    device = step.device
+    if device is None:
+        device = base.get("device") if isinstance(base, Mapping) else None
+        if device is None:
+            return DEFAULT_DEVICE
+    if isinstance(device, Resolve):
+        device = await resolve_steps(node, device.steps)
+    if isinstance(device, bytes):
+        device = device.decode("utf-8", "replace")
+    if not isinstance(device, str):
+        raise BadRequest(f"{step.text!r}: a device is named by a text such as {DEFAULT_DEVICE}")
+    node.device(device)
+    return device
+
+
+async def _resolve_sub(node: Node, sub: Resolve, inherited: Message) -> Any:
+    """A sub-path sees the private part of the request it stands in."""
+    steps = sub.steps
+    private = inherited.get("priv")
+    result = await resolve_steps(node, _with_private(steps, private) if private else steps)
+    if isinstance(result, Stream):
+        raise BadRequest("a sub-path cannot give a stream")
+    return result
+
+
+def _with_private(steps: Sequence[Step], private: Any) -> list[Step]:
+    return [
+        Step(
+            key=step.key,
+            message={**step.message, "priv": private},
+            device=step.device,
+            id=step.id,
+            sub=step.sub,
+            text=step.text,
+        )
+        for step in steps
+    ]
+
+
+async def _values(node: Node, message: Message) -> Message:
+    """A copy of a step's keys, sub-paths replaced by what they give."""
+    values = dict(message)
+    for name, value in message.items():
+        if isinstance(value, Resolve):
+            values[name] = await _resolve_sub(node, value, message)
+    return values
+
+
+def _as_message(value: Any) -> Message:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, list):
+        return {str(index): item for index, item in enumerate(value, 1)}
+    return {"body": value}
+
+
+async def _load(node: Node, value: Any) -> Any:
+    return node.cache.load(value) if isinstance(value, Link) else value
