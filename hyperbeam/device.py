@@ -86,6 +86,13 @@ class Device:
     async def start(self) -> None:
         """Called once before the node listens."""
 
+    async def ready(self, url: str) -> str:
+        """Wait until the device can do its work; gives a line for the operator, or nothing.
+
+        `url` is the node's own address, for an example to try.
+        """
+        return ""
+
     async def stop(self) -> None:
         """Called once when the node ends, after the last request."""
 

@@ -1,0 +1,35 @@
+"""The command line: `hyperbeam serve`, `hyperbeam models ...`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from hyperbeam import __version__
+from hyperbeam.errors import ConfigError, HyperbeamError
+
+from .models import models
+from .serve import serve
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="hyperbeam")
+def cli() -> None:
+    """A node that answers paths, and serves AI answers which can be checked."""
+
+
+cli.add_command(serve)
+cli.add_command(models)
+
+
+def main() -> None:
+    """Run the command line. Exit status 2 and one line for what the operator has to mend."""
+    try:
+        cli.main(prog_name="hyperbeam")
+    except ConfigError as error:
+        click.echo(f"hyperbeam: {error.detail}", err=True)
+        sys.exit(2)
+    except HyperbeamError as error:
+        click.echo(f"hyperbeam: {error.detail}", err=True)
+        sys.exit(1)

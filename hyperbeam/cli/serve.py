@@ -1,0 +1,117 @@
+"""`hyperbeam serve`: start a node and keep it until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+
+from hyperbeam import config as configuration
+from hyperbeam.config import Config
+from hyperbeam.device import Device
+from hyperbeam.errors import ConfigError
+from hyperbeam.observe import logging as log_output
+
+
+@click.command()
+@click.option("--config", "file", type=click.Path(), help="The configuration file.")
+@click.option("--home", type=click.Path(), help="Where the node keeps what is its own.")
+@click.option("--profile", help="A set of defaults; `inference` starts the embedded model.")
+@click.option("--host", help="The address to listen on; 127.0.0.1 if nothing is said.")
+@click.option("--port", type=int, help="The port to listen on; 8734 if nothing is said.")
+@click.option("--model", help="Model name, path of a .gguf file, or hub id.")
+@click.option("--routes", type=click.Path(), help="The route table.")
+@click.option("--device-path", multiple=True, type=click.Path(), help="A folder of devices.")
+@click.option("--print", "print_", help="Log topics to show in full, by comma.")
+@click.option("--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Any setting.")
+def serve(
+    file: str | None,
+    home: str | None,
+    profile: str | None,
+    host: str | None,
+    port: int | None,
+    model: str | None,
+    routes: str | None,
+    device_path: tuple[str, ...],
+    print_: str | None,
+    settings: tuple[str, ...],
+) -> None:
+    """Start a node and keep it until Ctrl-C or SIGTERM."""
+    flags: dict[str, Any] = {
+        "home": home,
+        "profile": profile,
+        "http.host": host,
+        "http.port": port,
+        "inference.model": model,
+        "routes": routes,
+        "device_path": list(device_path) or None,
+        "print": [topic.strip() for topic in print_.split(",")] if print_ else None,
+    }
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"--set {setting}: write it as SECTION.KEY=VALUE")
+        flags[name.strip()] = value.strip()
+    config = configuration.load(file, flags=flags)
+    log_output.setup(config.print)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(config))
+
+
+async def _run(config: Config) -> None:
+    from hyperbeam.node import Node, routes_file
+
+    node = Node(config)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            loop.create_task(node.server.drain(0))
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    await node.start()
+    http = config.http
+    base = f"http://{_url_host(http.host)}:{node.server.port}"
+    click.echo(f"hyperbeam listens on {base}")
+    click.echo(f"  routes  {routes_file(config)}")
+    click.echo(f"  home    {_shown(node.home)}")
+    waiting = asyncio.create_task(_announce(list(node.devices.values()), base))
+    try:
+        await stop.wait()
+    finally:
+        waiting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting
+        running = node.server.in_flight
+        if running:
+            click.echo(f"finishing {running} running (Ctrl-C again: cut them)")
+        await node.stop(http.drain)
+        click.echo("stopped")
+
+
+async def _announce(devices: list[Device], base: str) -> None:
+    """Print what each device has to say once it is ready, as it becomes so."""
+    for ready in asyncio.as_completed([device.ready(base) for device in devices]):
+        line = await ready
+        if line:
+            click.echo(line)
+
+
+def _url_host(host: str) -> str:
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
+    return f"[{shown}]" if ":" in shown and not shown.startswith("[") else shown
+
+
+def _shown(path: Path) -> str:
+    try:
+        return f"~/{path.relative_to(Path.home())}"
+    except ValueError:
+        return str(path)

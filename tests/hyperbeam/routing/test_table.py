@@ -1,0 +1,134 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyperbeam import ConfigError, NoRoute
+from hyperbeam.routing import RouteTable, load_routes
+
+ROOT = Path(__file__).parents[3]
+
+
+def table(folder: Path, text: str) -> RouteTable:
+    file = folder / "routes.toml"
+    file.write_text(text)
+    return load_routes(file)
+
+
+def test_the_checkout_and_the_package_have_the_same_default() -> None:
+    packaged = ROOT / "hyperbeam" / "routing" / "routes.toml"
+    assert (ROOT / "routes.toml").read_text() == packaged.read_text()
+
+
+def test_default_routes_reach_inference() -> None:
+    routes = load_routes(ROOT / "routes.toml")
+    for path in ("/v1/chat/completions", "/v1/models?x=1", "/health"):
+        assert routes.require(path, {}).device == "inference@1.0"
+    assert routes.match("/v2/models", {}) is None
+    assert routes.match("/healthy", {}) is None
+
+
+def test_templates_match_whole_paths_in_order_of_priority(tmp_path: Path) -> None:
+    routes = table(
+        tmp_path,
+        """
+        [[routes]]
+        template = "/a/.*"
+        node = "http://127.0.0.1:1"
+        [[routes]]
+        template = "/a/b"
+        priority = -1
+        node = "http://127.0.0.1:2"
+        [[routes]]
+        template = "/a"
+        node = "http://127.0.0.1:3"
+        """,
+    )
+    assert routes.require("/a/b", {}).nodes[0].prefix.endswith(":2")
+    assert routes.require("/a/c", {}).nodes[0].prefix.endswith(":1")
+    assert routes.require("/a", {}).nodes[0].prefix.endswith(":3")
+    with pytest.raises(NoRoute, match="/a/b, /a/.\\*, /a"):
+        routes.require("/b/a", {})
+
+
+def test_a_template_of_keys_matches_each(tmp_path: Path) -> None:
+    routes = table(
+        tmp_path,
+        """
+        [[routes]]
+        template = { path = "/x/.*", method = "POST", tier = "gold|silver" }
+        node = "http://127.0.0.1:1"
+        """,
+    )
+    assert routes.match("/x/1", {"method": "POST", "tier": "gold"}) is not None
+    assert routes.match("/x/1", {"method": "POST", "tier": "golden"}) is None
+    assert routes.match("/x/1", {"method": "POST"}) is None
+    assert routes.match("/y/1", {"method": "POST", "tier": "gold"}) is None
+
+
+def test_prefix_suffix_and_rewriting(tmp_path: Path) -> None:
+    routes = table(
+        tmp_path,
+        r"""
+        [[routes]]
+        template = "/old/.*"
+        nodes = [{ prefix = "http://127.0.0.1:1/base", suffix = "&k=1", match = "^/old/(.*)", with = '/new/\1' }]
+        """,
+    )
+    node = routes.require("/old/a?b=c", {}).choose()
+    assert node.target("/old/a?b=c") == "http://127.0.0.1:1/base/new/a?b=c&k=1"
+
+
+def test_the_least_loaded_node_is_chosen(tmp_path: Path) -> None:
+    routes = table(
+        tmp_path,
+        '[[routes]]\ntemplate = "/a"\nnodes = ["http://127.0.0.1:1", "http://127.0.0.1:2"]',
+    )
+    route = routes.require("/a", {})
+    first = route.choose()
+    first.in_flight += 1
+    assert route.choose() is not first
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('[[routes]]\ntemplate = "/a"', ["route 1", "no nodes"]),
+        ('[[routes]]\nnode = "http://127.0.0.1"', ["template"]),
+        ('[[routes]]\ntemplate = "/("\nnode = "http://h"', ["route 1", "/("]),
+        ('[[routes]]\ntemplate = "/(?=a)"\nnode = "http://h"', ["route 1"]),
+        ('[[routes]]\ntemplate = "/a"\nnode = "h:80"', ["prefix", "h:80"]),
+        ('[[routes]]\ntemplate = "/a"\nnode = "http://h:99999"', ["prefix"]),
+        ('[[routes]]\ntemplate = "/a"\nnode = "http://u:secret@h"', ["secret"]),
+        ('[[routes]]\ntemplate = "/a"\nnodes = [{ backend = "other" }]', ["other", "local"]),
+        ('[[routes]]\ntemplate = "/a"\nnodes = [{ backend = "local", prefix = "http://h" }]', ["either"]),
+        ('[[routes]]\ntemplate = "/a"\nnode = "http://h"\ndevice = "inference@1.0"', ["device"]),
+        ('[[routes]]\ntemplate = "/a"\nnodes = [{ backend = "local" }]\ndevice = "x"', ["'x'"]),
+        ('[[routes]]\ntemplate = "/a"\nnode = "http://h"\nstrategie = "Random"', ["strategie"]),
+        ('[[routes]]\ntemplate = "/a"\nnode = "http://h"\npriority = "high"', ["priority"]),
+        ("template = 1", ["template"]),
+        ("[[routes]\n", ["line 1"]),
+    ],
+)
+def test_a_broken_table_is_refused_by_name(tmp_path: Path, text: str, names: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        table(tmp_path, text)
+    for name in [str(tmp_path / "routes.toml"), *names]:
+        assert name in refused.value.detail
+    if "secret@" in text:
+        assert "secret@" not in refused.value.detail
+
+
+def test_a_pattern_that_would_backtrack_for_ever_answers_at_once(tmp_path: Path) -> None:
+    routes = table(tmp_path, '[[routes]]\ntemplate = "/(a+)+b"\nnode = "http://127.0.0.1:1"')
+    assert routes.match("/" + "a" * 20_000, {}) is None
+
+
+@given(st.text(max_size=300))
+def test_any_path_is_matched_or_not(path: str) -> None:
+    route = load_routes(ROOT / "routes.toml").match(path, {})
+    assert (route is not None) == (
+        (bare := path.partition("?")[0]) == "/health"
+        or (bare.startswith("/v1/") and "\n" not in bare)
+    )

@@ -1,0 +1,102 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyperbeam import ConfigError
+from hyperbeam.config import Config, load
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "hyperbeam.toml"
+    file.write_text(text)
+    return file
+
+
+def test_defaults() -> None:
+    config = load(environment={})
+    assert (config.http.host, config.http.port) == ("127.0.0.1", 8734)
+    assert config.sections == {}
+
+
+def test_flags_beat_environment_beats_file_beats_profile(tmp_path: Path) -> None:
+    file = write(
+        tmp_path, 'profile = "inference"\n[http]\nport = 1\nhost = "::1"\n[inference]\nslots = 2\n'
+    )
+    environment = {"HB_HTTP_PORT": "2", "HB_HTTP_BODY_LIMIT": "99"}
+    config = load(file, flags={"http.port": 3}, environment=environment)
+    assert config.http.port == 3
+    assert config.http.body_limit == 99
+    assert config.http.host == "::1"
+    assert config.sections["inference"] == {"backend": "llama", "slots": 2}
+
+    config = load(file, environment=environment)
+    assert config.http.port == 2
+
+    config = load(file, environment={"HB_INFERENCE_BACKEND": "none"})
+    assert config.http.port == 1
+    assert config.sections["inference"]["backend"] == "none"
+
+
+def test_environment_lists_and_topics(tmp_path: Path) -> None:
+    environment = {"HB_PRINT": "http, inference,", "HB_DEVICE_PATH": f"{tmp_path}:/other"}
+    config = load(environment=environment)
+    assert config.print == ("http", "inference")
+    assert config.device_path == (str(tmp_path), "/other")
+
+
+def test_file_named_by_environment(tmp_path: Path) -> None:
+    file = write(tmp_path, "[http]\nport = 7\n")
+    assert load(environment={"HB_CONFIG": str(file)}).http.port == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("port = 1", ["port", "unknown setting"]),
+        ("[http]\nprot = 1", ["prot", "http"]),
+        ("[http]\nport = 70000", ["port", "65535"]),
+        ('[http]\nport = "x"', ["port"]),
+        ('[store]\nkind = "disk"', ["kind"]),
+        ("[http\n", ["line 1"]),
+        ("print = []\nprint = []", ["overwrite"]),
+        ('profile = "none-such"', ["none-such", "inference"]),
+        ("[http]\nheader_timeout = -1", ["header_timeout"]),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_file(tmp_path: Path, text: str, names: list[str]) -> None:
+    file = write(tmp_path, text)
+    with pytest.raises(ConfigError) as refused:
+        load(file, environment={})
+    assert "\n" not in refused.value.detail
+    for name in names:
+        assert name in refused.value.detail
+    if "none-such" not in text:
+        assert str(file) in refused.value.detail
+
+
+def test_missing_file_and_unknown_variable(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such configuration file"):
+        load(tmp_path / "absent.toml", environment={})
+    with pytest.raises(ConfigError, match="HB_NOSUCH"):
+        load(environment={"HB_NOSUCH": "1"})
+
+
+@given(st.dictionaries(st.text(max_size=12), st.text(max_size=12), max_size=4))
+def test_any_environment_gives_a_config_or_a_refusal(variables: dict[str, str]) -> None:
+    environment = {f"HB_{name}": value for name, value in variables.items()}
+    try:
+        assert isinstance(load(environment=environment), Config)
+    except ConfigError as refused:
+        assert refused.detail
+
+
+@given(st.binary(max_size=200))
+def test_any_file_gives_a_config_or_a_refusal(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    file = tmp_path_factory.mktemp("config") / "hyperbeam.toml"
+    file.write_bytes(data)
+    try:
+        assert isinstance(load(file, environment={}), Config)
+    except ConfigError as refused:
+        assert str(file) in refused.detail
