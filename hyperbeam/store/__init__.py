@@ -1,0 +1,7 @@
+"""Where values are kept: in an LMDB file that processes share, or in memory."""
+
+from .lmdb import LMDBStore
+from .memory import MemoryStore
+from .protocol import MAX_KEY, Kind, Store
+
+__all__ = ["MAX_KEY", "Kind", "LMDBStore", "MemoryStore", "Store"]
