@@ -1,0 +1,1 @@
+"""Processes: children that the node supervises."""
