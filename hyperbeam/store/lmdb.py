@@ -29,6 +29,7 @@ DEFAULT_MAP_SIZE = 1024**3
 DEFAULT_MAX_READERS = 512
 COMMIT_INTERVAL = 0.003
 RETRY_INTERVAL = 1.0
+READER_CHECK_INTERVAL = 30.0
 MAX_PENDING = 256 * 1024 * 1024
 
 
@@ -57,7 +58,8 @@ class LMDBStore(PathStore):
 
     `map_size`: bytes of address space to begin with; it grows as needed and costs no
     memory or disk. `max_readers`: processes that may have the file open at once (the
-    first to open it decides). `sync`: a commit waits for the disk; without it a crash of
+    first to open it decides); places of processes that were killed are freed at each
+    open and every half minute. `sync`: a commit waits for the disk; without it a crash of
     the machine, not of the process, may lose or damage what was written since the last
     `flush`. While commits fail (full disk) reads go on, writes raise `Unavailable`, and
     what was accepted before is kept and tried again.
@@ -201,7 +203,6 @@ class LMDBStore(PathStore):
 
     def _view(self, use: Callable[[lmdb.Transaction[bytes]], T]) -> T:
         """What `use` makes of a read transaction."""
-        cleared = False
         while True:
             try:
                 with self._read_lock, self._check_open().begin(db=self._records) as txn:
@@ -209,14 +210,6 @@ class LMDBStore(PathStore):
             except lmdb.MapResizedError:
                 with self._write_lock, self._read_lock:
                     self._check_open().set_mapsize(0)
-            except lmdb.ReadersFullError:
-                if cleared or not self._check_open().reader_check():
-                    raise Unavailable(
-                        f"{self.max_readers} processes read {self.path} already: "
-                        "raise max_readers and restart them all",
-                        error="store_readers_full",
-                    ) from None
-                cleared = True
             except lmdb.Error as error:
                 raise Unavailable(
                     f"cannot read the store {self.path}: {error}", error="store_failed"
@@ -226,7 +219,11 @@ class LMDBStore(PathStore):
         """The committing thread."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._pending or self._closing)
+                if not self._changed.wait_for(
+                    lambda: self._pending or self._closing, READER_CHECK_INTERVAL
+                ):
+                    self._check_open().reader_check()
+                    continue
                 if not self._pending:
                     return
                 self._changed.wait_for(

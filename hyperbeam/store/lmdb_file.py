@@ -39,7 +39,10 @@ def open_environment(
         _check_length(path, environment)
         with environment.begin(write=True) as txn:
             _check_schema(path, txn)
-            return environment, environment.open_db(b"data", txn=txn)
+            records = environment.open_db(b"data", txn=txn)
+        # Takes this process's place in the table of readers, so that no later read lacks one.
+        with environment.begin():
+            return environment, records
     except lmdb.Error as error:
         environment.close()
         raise _explained(path, error) from error
@@ -99,6 +102,11 @@ def _explained(path: Path, error: lmdb.Error | OSError) -> ConfigError:
         return ConfigError(f"the store folder {path} cannot be written by this user: {error}")
     if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return ConfigError(f"no room on the disk for the store {path}: {error}")
+    if isinstance(error, lmdb.ReadersFullError):
+        return ConfigError(
+            f"as many processes as max_readers allows have the store {path} open: raise "
+            "max_readers and restart them all, or try again in a minute if one was killed"
+        )
     if "already open in this process" in str(error):
         return ConfigError(
             f"the store {path} is open in this process already: give each node a home of its own"
