@@ -34,7 +34,9 @@ class HTTPConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[http]`: the listening socket and its limits."""
 
     host: str = "127.0.0.1"
+    """The address to listen on."""
     port: Port = 8734
+    """The port to listen on; 0 takes a free one."""
     body_limit: Positive = 32 * 1024 * 1024
     """Bytes of a request's body."""
     header_timeout: Seconds = 10.0
@@ -51,9 +53,11 @@ class StoreConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[store]`: where messages are kept."""
 
     kind: Literal["lmdb", "memory"] = "lmdb"
+    """`lmdb` is a file in the home folder; `memory` ends with the node."""
     map_size: Positive = 1024 * 1024 * 1024
     """Bytes; the map grows when it is full."""
     max_readers: Positive = 512
+    """Processes and threads that may read at a time."""
     sync: bool = True
     """Whether a write counts as done only once the disk has it."""
 
@@ -62,7 +66,9 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The whole of hyperbeam.toml but for the devices' sections, which are in `sections`."""
 
     home: str = ""
+    """The folder that the node keeps its own things in; empty: the user data folder."""
     profile: str = ""
+    """A set of defaults: `inference` starts the embedded model."""
     print: tuple[str, ...] = ()
     """Log topics that are shown in full; `all` shows every one."""
     routes: str = ""

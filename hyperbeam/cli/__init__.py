@@ -9,6 +9,7 @@ import click
 from hyperbeam import __version__
 from hyperbeam.errors import ConfigError, HyperbeamError
 
+from .init import init
 from .models import models
 from .serve import serve
 
@@ -21,6 +22,7 @@ def cli() -> None:
 
 cli.add_command(serve)
 cli.add_command(models)
+cli.add_command(init)
 
 
 def main() -> None:

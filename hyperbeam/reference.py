@@ -1,0 +1,69 @@
+"""The configuration as a commented hyperbeam.toml, made from the Structs that read it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from .config import Config, HTTPConfig, StoreConfig
+from .registry import discover
+
+_HEAD = """\
+# Settings of the node. What is commented out is the default.
+# A flag of `hyperbeam serve` beats the environment (HB_<SECTION>_<KEY>, as HB_HTTP_PORT),
+# which beats this file, which beats the profile.
+"""
+_NOT_IN_FILE = frozenset({"http", "store", "sections", "file"})
+
+
+def commented_config() -> str:
+    """Every setting of the kernel and of the devices that load, with its default and meaning."""
+    sections: dict[str, type[msgspec.Struct]] = {"http": HTTPConfig, "store": StoreConfig}
+    for name, found in sorted(discover((), {}).devices.items()):
+        if found.device.Config is not None:
+            sections[name.partition("@")[0]] = found.device.Config
+    parts = [_HEAD, "\n".join(_lines(Config))]
+    parts += [f"[{name}]\n" + "\n".join(_lines(struct)) for name, struct in sections.items()]
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _lines(struct: type[msgspec.Struct]) -> Iterator[str]:
+    docs = _field_docs(struct)
+    for field in msgspec.structs.fields(struct):
+        if struct is Config and field.name in _NOT_IN_FILE:
+            continue
+        default = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+        for line in textwrap.wrap(docs.get(field.name, ""), 90):
+            yield f"# {line}"
+        yield f"# {field.encode_name} = {_toml(default)}"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
+
+
+def _field_docs(struct: type) -> dict[str, str]:
+    """The string that follows each field in the class's source: attribute docstrings of PEP 258."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(struct))).body
+    assert isinstance(definition, ast.ClassDef)
+    docs: dict[str, str] = {}
+    for statement, following in zip(definition.body, definition.body[1:], strict=False):
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+            and isinstance(following.value.value, str)
+        ):
+            docs[statement.target.id] = " ".join(following.value.value.split())
+    return docs
