@@ -1,0 +1,82 @@
+import pytest
+
+from hyperbeam import BadRequest, NotFound, Stream
+from hyperbeam.node import Node
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("/~message@1.0&hello=world/hello", "world"),
+        ("/~message@1.0&a+integer=7/a", 7),
+        ("/~message@1.0&a=(~message@1.0&q=5/q)/a", "5"),
+        ("/~message@1.0&x=y&y=z/(~message@1.0&q=x/q)", "x"),
+        ("/~message@1.0&a=1/~message@1.0/a", "1"),
+        ("/~message@1.0&a=1/a~message@1.0", "1"),
+        ("/~message@1.0&a=1/set&b+integer=2/b", 2),
+        ("/~message@1.0&a=1/a/", "1"),
+        ("//~message@1.0&a=1//a", "1"),
+        ("/a?a=1", "1"),
+        ("/~echo@1.0/value", 7),
+        ("/~echo@1.0/thread", False),
+        ("/~echo@1.0/all/a/b%2Fc", ["a", "b/c"]),
+        ("/~echo@1.0/all", []),
+        ("/~any@1.0/whatever", "any whatever"),
+        ("/~strict@1.0/known", "known"),
+        ("/~strict@1.0&a=1/a", "1"),
+        ("/~message@1.0&l+list=1,2,3/l/2", 2),
+    ],
+)
+async def test_values(node: Node, path: str, value: object) -> None:
+    assert await node.resolve(None, path) == value
+
+
+async def test_a_key_gets_its_parts_keys_and_its_name(node: Node) -> None:
+    assert await node.resolve(None, "/~echo@1.0/request&a=1&b?c=3&1.d=4&2.e=5") == {
+        "path": "request",
+        "a": "1",
+        "b": True,
+        "c": "3",
+        "d": "4",
+    }
+
+
+async def test_resolving_on_a_base(node: Node) -> None:
+    assert await node.resolve({"a": 1}, "a") == 1
+    assert await node.resolve({"device": "echo@1.0"}, {"path": "request", "x": 2}) == {
+        "path": "request",
+        "x": 2,
+    }
+
+
+async def test_a_stream_ends_a_path(node: Node) -> None:
+    result = await node.resolve(None, "/~echo@1.0/stream")
+    assert isinstance(result, Stream)
+    await result.source.aclose()
+    with pytest.raises(BadRequest):
+        await node.resolve(None, "/~echo@1.0/stream/body")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/~nosuch@1.0/x",
+        "/~message@1.0/nosuch",
+        "/~strict@1.0/nosuch",
+        "/~message@1.0/priv",
+        "/~strict@1.0/priv",
+        "/" + "A" * 43,
+        "/" + "A" * 43 + "/x",
+        "/~message@1.0&a=1/a/b",
+        "/~echo@1.0/value/x",
+    ],
+)
+async def test_not_found(node: Node, path: str) -> None:
+    with pytest.raises(NotFound):
+        await node.resolve(None, path)
+
+
+async def test_private_keys_reach_devices_but_not_values(node: Node) -> None:
+    request = {"path": "/~echo@1.0/base", "priv": {"headers": {"authorization": "x"}}}
+    base = await node.resolve(None, request)
+    assert base["priv"]["headers"] == {"authorization": "x"}
