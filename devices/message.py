@@ -1,0 +1,152 @@
+"""message@1.0: what a message without a device answers: its own keys.
+
+Source: upstream dev_message.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from hyperbeam import Atom, BadRequest, Device, Message, NotFound, key
+from hyperbeam.codecs.structured import normalize_key
+from hyperbeam.commitments import unsigned_id
+from hyperbeam.message import is_private, without
+
+# Names that a request cannot set: the keys of this device and what steers `set` itself.
+_RESERVED = frozenset(
+    {
+        "commitments",
+        "committers",
+        "get",
+        "id",
+        "keys",
+        "method",
+        "path",
+        "remove",
+        "set",
+        "set-mode",
+        "verify",
+    }
+)
+
+
+class MessageDevice(Device):
+    """The identity device: a key that is not one of its own is looked up in the message.
+
+    `GET /~message@1.0&hello=world/hello` is `world`. Keys match whatever their case.
+    """
+
+    name: ClassVar[str] = "message@1.0"
+
+    @key
+    async def get(self, base: Any, request: Message) -> Any:
+        """The value of the key that the request names in `key`."""
+        name = request.get("key")
+        if not isinstance(name, str):
+            raise BadRequest("get needs the name of a key: get&key=NAME", param="key")
+        return self.default(name, base, request)
+
+    @key
+    async def keys_(self, base: Any, request: Message) -> list[str]:
+        """The names of the message's keys, sorted, without private ones."""
+        return sorted(name for name in _as_message(base) if not is_private(name))
+
+    @key
+    async def set(self, base: Any, request: Message) -> Message:
+        """The message with the request's keys in it; nested messages are merged.
+
+        None or the atom `unset` removes a key. `set-mode=explicit` replaces nested
+        messages. HTTP headers and an empty body of the request are not set.
+        """
+        message = _as_message(base)
+        deep = request.get("set-mode") != "explicit"
+        names = {name.lower(): name for name in message}
+        for given, value in _settable(request).items():
+            name = names.get(given.lower(), given)
+            if value is None or (isinstance(value, Atom) and value == "unset"):
+                message.pop(name, None)
+            elif deep and isinstance(value, dict) and isinstance(message.get(name), dict):
+                message[name] = _merge(message[name], value)
+            else:
+                message[name] = value
+        return without(message, ("commitments",))
+
+    @key
+    async def remove(self, base: Any, request: Message) -> Message:
+        """The message without the key `item` or the list of keys `items`."""
+        items = request["item"] if "item" in request else request.get("items")
+        names = [items] if isinstance(items, str) else items
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise BadRequest("remove needs item=NAME or items+list=NAME,NAME", param="item")
+        gone = {name.lower() for name in names}
+        return {
+            name: value for name, value in _as_message(base).items() if name.lower() not in gone
+        }
+
+    @key
+    async def id(self, base: Any, request: Message) -> str:
+        """The message's unsigned id; of text or bytes their SHA-256 (43 characters)."""
+        if isinstance(base, (str, bytes)):
+            data = base.encode() if isinstance(base, str) else base
+            return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        return unsigned_id(_as_message(base))
+
+    def default(self, name: str, base: Any, request: Message) -> Any:
+        """The value of the key `name`, in a list of the item with that number from 1."""
+        if is_private(name.lower()):
+            raise NotFound(name)
+        if isinstance(base, list):
+            return _item(base, name)
+        if not isinstance(base, Mapping):
+            raise NotFound(name)
+        if name in base:
+            return base[name]
+        folded = name.lower()
+        for found, value in base.items():
+            if found.lower() == folded:
+                return value
+        raise NotFound(name)
+
+
+def _item(items: list[Any], number: str) -> Any:
+    if number.isascii() and number.isdigit() and len(number) < 10:
+        index = int(number)
+        if 1 <= index <= len(items):
+            return items[index - 1]
+    raise NotFound(number)
+
+
+def _as_message(base: Any) -> Message:
+    """A copy of `base` as a message; a list has the keys `1`, `2`, ..."""
+    if isinstance(base, Mapping):
+        return dict(base)
+    if isinstance(base, list):
+        return {str(number): item for number, item in enumerate(base, 1)}
+    raise BadRequest(f"a {type(base).__name__} has no keys: this works on messages and lists")
+
+
+def _settable(request: Message) -> Message:
+    private = request.get("priv")
+    headers = private.get("request-headers", ()) if isinstance(private, Mapping) else ()
+    return {
+        normalize_key(name): value
+        for name, value in request.items()
+        if name.lower() not in _RESERVED
+        and not is_private(name.lower())
+        and name not in headers
+        and not (name == "body" and not value)
+    }
+
+
+def _merge(old: Message, new: Message) -> Message:
+    merged = dict(old)
+    for name, value in new.items():
+        there = merged.get(name)
+        if isinstance(there, dict) and isinstance(value, dict):
+            merged[name] = _merge(there, value)
+        else:
+            merged[name] = value
+    return merged

@@ -1,0 +1,1 @@
+"""Messages to bytes and back, as pure functions: no I/O, no keys, no clock."""
