@@ -1,0 +1,213 @@
+"""A client's request, read and turned into what the backend is asked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hyperbeam import BadRequest, Message, Unavailable
+
+from . import rules
+from .errors import NO_RETRY
+from .strict_json import parse_object
+from .validate import API, MAX_SEED, is_prompt_list, validate
+
+USAGE = {"include_usage": True}
+
+_NONCE = re.compile(r"[0-9a-f]{64}\Z")
+_NODE_FIELDS = frozenset({"tee", "nonce", "n", "best_of", "echo", "suffix"})
+_OPTIONAL = frozenset(
+    {
+        "model", "temperature", "top_p", "max_tokens", "max_completion_tokens", "stop", "seed",
+        "stream", "stream_options", "frequency_penalty", "presence_penalty", "logit_bias",
+        "logprobs", "top_logprobs", "tools", "tool_choice", "parallel_tool_calls",
+        "response_format", "functions", "function_call", "modalities", "user",
+    }
+)  # fmt: skip
+_LIMITS = ("max_tokens", "max_completion_tokens", "n_predict")
+_TEE = {"false": "", "0": "", "true": "full", "1": "full", "digest": "digest", "batch": "batch"}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to the backend, which makes the choice `index` of the answer.
+
+    `first`: it is the first for its prompt, so that its prompt's tokens count.
+    """
+
+    index: int
+    first: bool
+    fields: dict[str, Any]
+
+    def body(self) -> bytes:
+        """The JSON that the backend gets."""
+        return json.dumps(self.fields, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A request that has passed every check.
+
+    `alternatives`: how many of each token's alternatives the client is to see, where
+    that is not what the backend sends; None leaves log probabilities as they are.
+    """
+
+    api: API
+    calls: list[Call]
+    stream: bool
+    include_usage: bool
+    seed: int
+    seed_by: str
+    alternatives: int | None
+
+    @property
+    def rewritten(self) -> bool:
+        """Whether a stream has to be taken apart before the client gets it."""
+        return len(self.calls) > 1 or self.alternatives is not None
+
+
+def read(
+    api: API,
+    request: Message,
+    *,
+    model: str,
+    max_tokens: int,
+    defaults: Mapping[str, Any],
+) -> Generation:
+    """Read a request message (`body`: bytes; `tee` and `nonce` also as keys).
+
+    `model` is the name of the model that runs, `defaults` what the model's card sets
+    where a request is silent. Raises BadRequest, TooLarge, and Unavailable
+    (`attestation_unavailable`) where `tee` is asked for.
+    """
+    body = request.get("body") or b""
+    if isinstance(body, str):
+        body = body.encode()
+    if not isinstance(body, bytes):
+        raise BadRequest("The body has to be a JSON object.", error="invalid_json")
+    fields = parse_object(body)
+    nonce = _take_options(fields, request)
+    validate(api, fields)
+    seed = fields.get("seed")
+    seed_by = "node" if seed is None else "client"
+    if seed is None:
+        seed = derive_seed(body, nonce)
+    stream = bool(fields.get("stream"))
+    include_usage = bool((fields.get("stream_options") or {}).get("include_usage"))
+    asked, alternatives = _ask(api, fields, max_tokens, defaults)
+    prompts = _prompts(fields) if api == "completions" else None
+    alone = (fields.get("n") or 1) * len(prompts or [None]) == 1
+    if not stream or not alone or alternatives is not None:
+        asked["stream_options"] = USAGE
+    asked.update(model=model, stream=True)
+    return Generation(
+        api=api,
+        calls=_calls(asked, prompts, fields.get("n") or 1, seed),
+        stream=stream,
+        include_usage=include_usage,
+        seed=seed,
+        seed_by=seed_by,
+        alternatives=alternatives,
+    )
+
+
+def derive_seed(body: bytes, nonce: str | None) -> int:
+    """The seed of a request that names none: 31 bits of its own bytes.
+
+    The first 31 bits of SHA-256("hyperbeam.seed/1" || 0x00 || nonce || SHA-256(body)),
+    the nonce as its 64 ASCII characters, nothing where there is none.
+    """
+    digest = hashlib.sha256(
+        b"hyperbeam.seed/1\0" + (nonce or "").encode() + hashlib.sha256(body).digest()
+    ).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+def _take_options(fields: Mapping[str, Any], request: Message) -> str | None:
+    """The nonce, from the body, the query or a header; refuses `tee`."""
+    tees = {_tee(value) for value in _said("tee", fields, request)}
+    if len(tees) > 1:
+        raise rules.refuse("tee", "'tee' is given twice with different values.", "invalid_value")
+    nonces = _said("nonce", fields, request)
+    for nonce in nonces:
+        if not isinstance(nonce, str) or not _NONCE.match(nonce):
+            raise rules.refuse(
+                "nonce", "Invalid 'nonce': expected 64 lower-case hex digits.", "invalid_value"
+            )
+    if len(set(nonces)) > 1:
+        raise rules.refuse(
+            "nonce", "'nonce' is given twice with different values.", "invalid_value"
+        )
+    if any(tees):
+        raise Unavailable(
+            "This node cannot attest its answers: attestation comes with a later release of "
+            "inference@1.0. Ask without 'tee' for an answer that nobody vouches for.",
+            error="attestation_unavailable",
+            param="tee",
+            headers=NO_RETRY,
+        )
+    return str(nonces[0]) if nonces else None
+
+
+def _said(name: str, fields: Mapping[str, Any], request: Message) -> list[Any]:
+    values = (fields.get(name), request.get(name), request.get(f"x-{name}"))
+    return [value for value in values if value is not None]
+
+
+def _tee(value: Any) -> str:
+    """ "" for no, else which kind of evidence is asked for."""
+    if isinstance(value, (bool, int)):
+        value = str(int(value))
+    word = value.lower() if isinstance(value, str) else ""
+    if word not in _TEE:
+        raise rules.refuse(
+            "tee", "Invalid 'tee': expected true, false, 'digest' or 'batch'.", "invalid_value"
+        )
+    return _TEE[word]
+
+
+def _ask(
+    api: API, fields: Mapping[str, Any], max_tokens: int, defaults: Mapping[str, Any]
+) -> tuple[dict[str, Any], int | None]:
+    """The backend's fields before prompt and seed, and how many alternatives to show."""
+    asked = {
+        name: value
+        for name, value in fields.items()
+        if name not in _NODE_FIELDS and not (value is None and name in _OPTIONAL)
+    }
+    if asked.get("stop") == []:
+        del asked["stop"]
+    if all(asked.get(name) is None for name in _LIMITS):
+        asked["max_tokens"] = max_tokens
+    for name, value in defaults.items():
+        asked.setdefault(name, value)
+    # The embedded server gives no log probabilities at all for zero alternatives.
+    if api == "completions" and "logprobs" in asked:
+        shown = asked["logprobs"]
+        asked["logprobs"] = max(1, shown)
+        return asked, shown
+    if api == "chat" and asked.get("logprobs") and not asked.get("top_logprobs"):
+        asked["top_logprobs"] = 1
+        return asked, 0
+    return asked, None
+
+
+def _prompts(fields: Mapping[str, Any]) -> list[Any]:
+    prompt = fields["prompt"]
+    return list(prompt) if is_prompt_list(prompt) else [prompt]
+
+
+def _calls(asked: dict[str, Any], prompts: list[Any] | None, n: int, seed: int) -> list[Call]:
+    """One call a choice: choice k of a prompt runs with seed + k, each prompt as if alone."""
+    calls: list[Call] = []
+    for prompt in prompts or [None]:
+        for k in range(n):
+            fields = {**asked, "seed": (seed + k) % (MAX_SEED + 1)}
+            if prompts is not None:
+                fields["prompt"] = prompt
+            calls.append(Call(index=len(calls), first=k == 0, fields=fields))
+    return calls
