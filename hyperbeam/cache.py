@@ -1,0 +1,206 @@
+"""Messages in a store, each once, under its own id.
+
+A nested message whose bytes are more than `INLINE_LIMIT` lies under its own id, as a
+Link in the message that holds it; a smaller one lies inside. Values that are no
+messages lie under `data/` and the SHA-256 of their bytes: kept apart, because whoever
+chooses a value's bytes could otherwise make its digest equal a message's id.
+Whatever gives the same id is stored in the same form, so that it does not matter who
+wrote it first: keys in lower case, bytes that are UTF-8 as str, the words `true`,
+`false` and `null` as what they mean, and nothing that the id does not cover (private
+keys, `commitments` and the rest of `structured.RESERVED`). Source: upstream hb_cache.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from hashlib import sha256
+from typing import Any
+
+from .codecs.structured import (
+    LINK_SUFFIX,
+    MAX_DEPTH,
+    RESERVED,
+    decode_value,
+    encode_value,
+    normalize_key,
+    text_of,
+)
+from .commitments import unsigned_id
+from .errors import BadRequest, NotFound, TooLarge, Unavailable
+from .message import Atom, Link, Message, is_id, is_private
+from .store.codec import pack, unpack
+from .store.protocol import Store
+
+INLINE_LIMIT = 1024
+DEFAULT_MAX_SIZE = 64 * 1024 * 1024
+
+
+class Cache:
+    """Content-addressed messages over `store`. `max_size`: bytes of one message with all
+    that is nested in it, or of one value. Methods may be called from any thread."""
+
+    def __init__(self, store: Store, *, max_size: int = DEFAULT_MAX_SIZE) -> None:
+        self.store = store
+        self.max_size = max_size
+
+    def write(self, message: Message) -> str:
+        """Store `message` unless it is there, and give its id (43 characters).
+
+        Links in it are kept as they are. Raises BadRequest for what is no message,
+        TooLarge, Unavailable. Durable after `flush`.
+        """
+        if not isinstance(message, dict):
+            raise BadRequest(f"a message is a mapping, not a {type(message).__name__}")
+        writing = _Writing(self.max_size)
+        id = writing.add(writing.plain(message, 0))
+        for key, packed in writing.records.items():
+            if self.store.type(key.encode()) is None:
+                self.store.write(key.encode(), packed)
+        return id
+
+    def write_value(self, value: str | bytes) -> str:
+        """Store the bytes of a text or bytes, and give `data/<SHA-256>`."""
+        try:
+            data = value.encode() if isinstance(value, str) else bytes(value)
+        except UnicodeEncodeError:
+            raise BadRequest("a text with half a surrogate pair cannot be stored") from None
+        _check_size(len(data), self.max_size)
+        digest = urlsafe_b64encode(sha256(data).digest()).rstrip(b"=")
+        key = b"data/" + digest
+        if self.store.type(key) is None:
+            self.store.write(key, data)
+        return key.decode()
+
+    def read(self, id: str, *path: str) -> Any:
+        """The message under `id`, or what lies at the keys `path` inside it.
+
+        Nested messages that lie under their own ids are given as Links, except along
+        `path`, which leads through them. A list's items are `1`, `2`, ... Raises NotFound
+        naming what is missing, BadRequest where `id` cannot be one.
+        """
+        value = self._message(id)
+        for depth, key in enumerate(path, 1):
+            try:
+                value = self.load(_member(value, key))
+            except KeyError:
+                place = "/".join((id, *path[:depth]))
+                raise NotFound(place, f"there is no {place!r} in the store") from None
+        return value
+
+    def read_value(self, id: str) -> str | bytes:
+        """The value under `data/<id>`: str if its bytes are UTF-8."""
+        data = self.store.read(b"data/" + _key(id))
+        if data is None:
+            raise NotFound(f"data/{id}", f"nothing is stored under data/{id}")
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return data
+
+    def load(self, value: Any) -> Any:
+        """What a Link leads to; any other value as it is. NotFound names the id."""
+        return self._message(value.id) if isinstance(value, Link) else value
+
+    async def flush(self) -> None:
+        """Return when all earlier writes are durable."""
+        await self.store.flush()
+
+    def _message(self, id: str) -> Message:
+        data = self.store.read(_key(id))
+        if data is None:
+            raise NotFound(id, f"nothing is stored under the id {id}")
+        try:
+            message = unpack(data)
+        except ValueError as error:
+            raise _damaged(id, str(error)) from error
+        if not isinstance(message, dict):
+            raise _damaged(id, "it is no message")
+        return message
+
+
+class _Writing:
+    """One message on its way into the store: the records that it needs."""
+
+    def __init__(self, max_size: int) -> None:
+        self.records: dict[str, bytes] = {}
+        self.max_size = max_size
+        self.size = 0
+
+    def plain(self, message: Message, depth: int) -> Message:
+        """`message` in its stored form; large messages in it are added under their ids."""
+        _check_depth(depth)
+        plain: Message = {}
+        for name, value in message.items():
+            if not isinstance(name, str):
+                raise BadRequest(f"a message's keys are texts, not {type(name).__name__}")
+            key = _normal(name)
+            if is_private(key) or key in RESERVED:
+                continue
+            if key.endswith(LINK_SUFFIX) and isinstance(value, str) and is_id(value):
+                key, value = key.removesuffix(LINK_SUFFIX), Link(value)
+            if key in plain:
+                raise BadRequest(f"a message has the key {key[:64]!r} twice")
+            plain[key] = self.value(value, depth + 1)
+        return plain
+
+    def value(self, value: Any, depth: int) -> Any:
+        """A member's value in its stored form."""
+        if isinstance(value, dict):
+            plain = self.plain(value, depth)
+            packed = pack(plain)
+            return Link(self.add(plain, packed)) if len(packed) > INLINE_LIMIT else plain
+        if isinstance(value, list):
+            _check_depth(depth)
+            return [self.value(item, depth + 1) for item in value]
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return text_of(bytes(value))
+        return decode_value(*encode_value(value)) if isinstance(value, Atom) else value
+
+    def add(self, plain: Message, packed: bytes | None = None) -> str:
+        """Add a record for a message of stored form; its id."""
+        packed = pack(plain) if packed is None else packed
+        self.size += len(packed)
+        _check_size(self.size, self.max_size)
+        id = unsigned_id(plain)
+        self.records[id] = packed
+        return id
+
+
+def _check_size(size: int, limit: int) -> None:
+    if size > limit:
+        raise TooLarge(f"{size} bytes to store; the limit is {limit}")
+
+
+def _check_depth(depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise BadRequest(f"a message may be at most {MAX_DEPTH} levels deep")
+
+
+def _key(id: str) -> bytes:
+    if not is_id(id):
+        raise BadRequest(f"{id[:64]!r} is no id: ids are 43 characters of base64url", param="id")
+    return id.encode()
+
+
+def _normal(key: str) -> str:
+    try:
+        return normalize_key(key)
+    except UnicodeEncodeError:
+        raise BadRequest("half a surrogate pair in a key") from None
+
+
+def _member(value: Any, key: str) -> Any:
+    if isinstance(value, dict):
+        return value[_normal(key)]
+    if isinstance(value, list) and key.isascii() and key.isdecimal():
+        number = int(key[:20])
+        if 1 <= number <= len(value):
+            return value[number - 1]
+    raise KeyError(key)
+
+
+def _damaged(id: str, reason: str) -> Unavailable:
+    return Unavailable(
+        f"what is stored under {id} cannot be read ({reason}): the store is damaged",
+        error="store_damaged",
+    )
