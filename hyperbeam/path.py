@@ -36,6 +36,8 @@ from .codecs.structured import decode_value, normalize_key
 from .errors import BadRequest
 from .message import Link, Message, is_id, is_private
 
+Scoped = list[tuple[int, str, Any]]
+
 MAX_PART_BYTES = 512
 """Length of a part as written."""
 MAX_PARTS = 64
@@ -106,10 +108,20 @@ class _Reader:
         _check(text)
         target, _, query = text.partition("?")
         steps = self.steps(target, depth)
+        common: Message = {}
+        scoped: Scoped = []
         if keys:
-            self.set_keys(steps, keys, depth)
+            self.read_keys(keys, len(steps), common, scoped, depth)
+            common.pop("path", None)
         if query:
-            self.set_query(steps, query, depth)
+            self.read_query(query, len(steps), common, scoped, depth)
+        for step in steps:
+            if step.id is None and step.sub is None:
+                step.message.update(common)
+            elif "priv" in common:
+                step.message["priv"] = common["priv"]
+        for index, name, value in scoped:
+            steps[index].message[name] = value
         return steps
 
     def steps(self, target: str, depth: int) -> list[Step]:
@@ -200,28 +212,23 @@ class _Reader:
             raise _bad(where, "has an empty sub-path")
         return Resolve(tuple(self.path(inner, None, depth + 1)))
 
-    def set_keys(self, steps: list[Step], keys: Message, depth: int) -> None:
-        common: Message = {}
-        scoped: list[tuple[int, str, Any]] = []
+    def read_keys(
+        self, keys: Message, count: int, common: Message, scoped: Scoped, depth: int
+    ) -> None:
         for name, value in keys.items():
             if "+" in name:
                 name, _, kind = name.partition("+")
                 value = self.typed(kind, _text(value, name), name, depth)
                 _refuse_private(name)
             scope = _SCOPE.match(name) if "." in name else None
-            if scope and _exists(scope[1], steps) and not is_private(scope[2]):
+            if scope and _exists(scope[1], count) and not is_private(scope[2]):
                 scoped.append((int(scope[1]), scope[2], value))
             else:
                 common[name] = value
-        common.pop("path", None)
-        _set(steps, common, scoped)
-        if "priv" in common:
-            for step in steps:
-                step.message["priv"] = common["priv"]
 
-    def set_query(self, steps: list[Step], query: str, depth: int) -> None:
-        common: Message = {}
-        scoped: list[tuple[int, str, Any]] = []
+    def read_query(
+        self, query: str, count: int, common: Message, scoped: Scoped, depth: int
+    ) -> None:
         pairs = [pair for pair in query.replace("+", " ").split("&") if pair]
         if len(pairs) > MAX_PAIRS:
             raise BadRequest(f"a query has at most {MAX_PAIRS} pairs, this has {len(pairs)}")
@@ -231,15 +238,14 @@ class _Reader:
             if scope is None:
                 common[name] = value
                 continue
-            if not _exists(scope[1], steps):
+            if not _exists(scope[1], count):
                 raise BadRequest(
                     f"{_short(name)} is for a step that the path has not: they are 0 (the base) "
-                    f"to {len(steps) - 1}",
+                    f"to {count - 1}",
                     error="bad_scope",
                 )
             _refuse_private(scope[2])
             scoped.append((int(scope[1]), scope[2], value))
-        _set(steps, common, scoped)
 
 
 _RESOLVE = frozenset({"resolve", "res"})
@@ -258,16 +264,8 @@ _SHAPES = {
 _TYPES = "integer, float, boolean, atom, list, map, binary, link and resolve"
 
 
-def _set(steps: list[Step], common: Message, scoped: list[tuple[int, str, Any]]) -> None:
-    for step in steps:
-        if step.id is None and step.sub is None:
-            step.message.update(common)
-    for index, name, value in scoped:
-        steps[index].message[name] = value
-
-
-def _exists(number: str, steps: list[Step]) -> bool:
-    return number.isdigit() and len(number) <= 9 and int(number) < len(steps)
+def _exists(number: str, count: int) -> bool:
+    return number.isdigit() and len(number) <= 9 and int(number) < count
 
 
 def _split(raw: str, mark: str) -> list[str]:
@@ -282,7 +280,7 @@ def _split(raw: str, mark: str) -> list[str]:
         elif match[0] == ")":
             depth -= 1
             if depth < 0:
-                raise _bad(raw[start:], "closes a parenthesis that nothing opened")
+                raise _bad(raw[start : match.end()], "closes a parenthesis that nothing opened")
         elif depth == 0:
             pieces.append(raw[start : match.start()])
             start = match.end()
