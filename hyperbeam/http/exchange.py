@@ -1,0 +1,140 @@
+"""One request and its reply on a connection: the `receive` and `send` of the ASGI app."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+
+from starlette.types import ASGIApp, Message, Scope
+from uvicorn.protocols.http.flow_control import FlowControl
+
+
+def status_line(status: int) -> bytes:
+    """`HTTP/1.1 200 OK` with its line end; an unknown status has no phrase."""
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = ""
+    return f"HTTP/1.1 {status} {phrase}\r\n".encode("ascii")
+
+
+STATUS_LINES = {status: status_line(status) for status in range(200, 600)}
+
+
+def head(status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """A reply's head without the empty line that ends it."""
+    parts = [STATUS_LINES[status]]
+    for name, value in headers:
+        parts += (name, b": ", value, b"\r\n")
+    return b"".join(parts)
+
+
+class Exchange:
+    """Runs the app for one request whose body has arrived in full.
+
+    A client that leaves cancels the app's task, so `receive` has nothing to tell after
+    the body. An app that returns before its reply is complete closes the connection
+    without the last chunk: the client sees a cut, not an end.
+    """
+
+    __slots__ = (
+        "_body",
+        "_chunked",
+        "_default_headers",
+        "_flow",
+        "_head",
+        "_on_complete",
+        "_transport",
+        "_without_body",
+        "complete",
+        "disconnected",
+        "keep_alive",
+        "scope",
+        "started",
+    )
+
+    def __init__(
+        self,
+        scope: Scope,
+        body: bytes,
+        *,
+        transport: asyncio.Transport,
+        flow: FlowControl,
+        default_headers: list[tuple[bytes, bytes]],
+        keep_alive: bool,
+        on_complete: Callable[[], None],
+    ) -> None:
+        self.scope = scope
+        self._body: bytes | None = body
+        self._transport = transport
+        self._flow = flow
+        self._default_headers = default_headers
+        self.keep_alive = keep_alive
+        self._on_complete = on_complete
+        self._head = b""
+        self._chunked = False
+        self._without_body = False
+        self.started = False
+        self.complete = False
+        self.disconnected = False
+
+    async def run(self, app: ASGIApp) -> None:
+        try:
+            await app(self.scope, self.receive, self.send)
+        finally:
+            if not self.complete and not self.disconnected:
+                self._transport.close()
+
+    async def receive(self) -> Message:
+        body, self._body = self._body, None
+        if body is None:
+            await asyncio.get_running_loop().create_future()
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(self, message: Message) -> None:
+        """As ASGI has it; a body marked `optional` is dropped while the client is slow."""
+        if self._flow.write_paused and not self.disconnected:
+            if message.get("optional"):
+                return
+            await self._flow.drain()
+        if self.disconnected:
+            return
+        if message["type"] == "http.response.start":
+            self._start(message["status"], message["headers"])
+            return
+        body: bytes = message.get("body", b"")
+        more: bool = message.get("more_body", False)
+        out, self._head = self._head, b""
+        self.started = True
+        if self._without_body:
+            pass
+        elif self._chunked:
+            end = b"" if more else b"0\r\n\r\n"
+            if body:
+                out = b"%b%x\r\n%b\r\n%b" % (out, len(body), body, end)
+            else:
+                out += end
+        else:
+            out += body
+        if out:
+            self._transport.write(out)
+        if not more:
+            self.complete = True
+            if not self.keep_alive:
+                self._transport.close()
+            self._on_complete()
+
+    def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        """The head waits for the first piece of body, so that both leave in one packet."""
+        self._without_body = self.scope["method"] == "HEAD" or status in (204, 304)
+        framing = b""
+        if not self._without_body and not any(name == b"content-length" for name, _ in headers):
+            if self.scope["http_version"] == "1.1":
+                self._chunked = True
+                framing = b"transfer-encoding: chunked\r\n"
+            else:
+                self.keep_alive = False
+        if not self.keep_alive:
+            framing += b"connection: close\r\n"
+        self._head = b"%b%b\r\n" % (head(status, self._default_headers + headers), framing)

@@ -1,0 +1,60 @@
+"""An HTTP request as one message."""
+
+from __future__ import annotations
+
+from starlette.types import Scope
+
+from ..message import Message, is_private
+
+CREDENTIALS = frozenset({"authorization", "cookie", "x-api-key"})
+HOP_BY_HOP = frozenset(
+    {
+        "connection",
+        "expect",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+
+
+def build(scope: Scope, body: bytes) -> Message:
+    """The message of a request: `method`, `path` (raw target), `body` (bytes), headers as keys.
+
+    Headers that describe the connection are left out, credentials stand only under
+    `priv["headers"]`. A header can set neither of the keys named above nor a private one.
+    `priv["client"]` is the peer's address, `priv["request-headers"]` the names that came
+    from the head.
+    """
+    headers: dict[str, str] = {}
+    credentials: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name = raw_name.decode("ascii")
+        try:
+            value = raw_value.decode()
+        except UnicodeDecodeError:
+            value = raw_value.decode("latin-1")
+        if name in HOP_BY_HOP or is_private(name):
+            continue
+        target = credentials if name in CREDENTIALS or name.startswith("proxy-") else headers
+        if name in target:
+            separator = "; " if name == "cookie" else ", "
+            target[name] = f"{target[name]}{separator}{value}"
+        else:
+            target[name] = value
+    client = scope["client"]
+    query = scope["query_string"]
+    path = scope["raw_path"]
+    message: Message = dict(headers)
+    message["method"] = scope["method"]
+    message["path"] = (path + b"?" + query if query else path).decode("ascii")
+    message["body"] = body
+    message["priv"] = {
+        "headers": credentials,
+        "client": client[0] if client else "",
+        "request-headers": frozenset(headers),
+    }
+    return message

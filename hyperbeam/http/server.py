@@ -1,0 +1,283 @@
+"""The HTTP server: a listening socket, the ASGI app that answers on it, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import logging
+import secrets
+import socket
+from collections.abc import Iterable
+from email.utils import formatdate
+from typing import Any, Protocol
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from ..device import Stream
+from ..errors import ConfigError, HyperbeamError
+from ..message import Message
+from . import request as requests
+from .exchange import head
+from .limits import Limits
+from .protocol import NodeProtocol
+from .reply import CORS, Reply, preflight, render, render_error
+from .sse import send_stream
+
+BACKLOG = 2048
+FLUSH = 1.0
+"""Seconds that a reply which is already written may take to leave when the server ends."""
+
+log = logging.getLogger("hyperbeam.http")
+
+
+class Handler(Protocol):
+    """What answers requests: the node."""
+
+    async def handle(self, request: Message) -> Any:
+        """A value, message or Stream for a request. Raises HyperbeamError."""
+
+    def render_error(self, error: HyperbeamError, request: Message) -> Message:
+        """The reply message for an error."""
+
+
+class Server:
+    """Serves `handler` on `host` and `port` (0: a free one). Installs no signal handlers.
+
+    Limits: `body_limit` bytes of body; `header_timeout` seconds to finish a head and
+    `body_timeout` without a byte of body (and at least 1 KiB/s after that);
+    `idle_timeout` between requests. `keep_alive_comment`: seconds of silence in an event
+    stream before a comment, 0 for none.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8734,
+        body_limit: int = 32 * 1024 * 1024,
+        keep_alive_comment: float = 15.0,
+        header_timeout: float = 10.0,
+        body_timeout: float = 60.0,
+        idle_timeout: float = 75.0,
+    ) -> None:
+        self.handler = handler
+        self.host = host
+        self.limits = Limits(body_limit, header_timeout, body_timeout, idle_timeout)
+        self.draining = False
+        self.app: ASGIApp = self.__call__
+        self._port = port
+        self._keep_alive_comment = keep_alive_comment
+        self._servers: list[asyncio.Server] = []
+        self._state = ServerState()
+        self._closed = asyncio.Event()
+        self._clock: asyncio.TimerHandle | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return self._port
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are being answered."""
+        return len(self._state.tasks)
+
+    async def start(self) -> None:
+        """Listen. Raises ConfigError where the address is taken or not to be had."""
+        loop = asyncio.get_running_loop()
+        config = Config(
+            self.app,
+            http=NodeProtocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            proxy_headers=False,
+            interface="asgi3",
+        )
+        config.load()
+        sockets = await _bind(self.host, self._port)
+        self._port = sockets[0].getsockname()[1]
+        self._tick()
+        for sock in sockets:
+            server = await loop.create_server(
+                lambda: NodeProtocol(config, self._state, self), sock=sock, backlog=BACKLOG
+            )
+            self._servers.append(server)
+
+    async def drain(self, timeout: float) -> None:  # noqa: ASYNC109
+        """Stop listening, let running answers end for at most `timeout` seconds, then cut them.
+
+        Open connections get 503 `draining` for new requests meanwhile.
+        """
+        self.draining = True
+        for server in self._servers:
+            server.close()
+        for connection in self._connections():
+            connection.shutdown()
+        running = set(self._state.tasks)
+        if running:
+            _, running = await asyncio.wait(running, timeout=timeout)
+        for connection in self._connections():
+            connection.cut()
+        if running:
+            await asyncio.wait(running, timeout=FLUSH)
+        for connection in self._connections():
+            connection.transport.close()
+        try:
+            async with asyncio.timeout(FLUSH):
+                while self._state.connections:
+                    self._closed.clear()
+                    await self._closed.wait()
+        except TimeoutError:
+            for connection in self._connections():
+                connection.transport.abort()
+        if self._clock is not None:
+            self._clock.cancel()
+
+    def connection_closed(self) -> None:
+        self._closed.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        event = await receive()
+        request = requests.build(scope, event["body"])
+        try:
+            reply = await self._answer(request, send)
+        except Exception as error:
+            reply = self._error_reply(error, request)
+        if reply is not None:
+            await send(
+                {"type": "http.response.start", "status": reply.status, "headers": reply.headers}
+            )
+            await send({"type": "http.response.body", "body": reply.body})
+
+    async def _answer(self, request: Message, send: Send) -> Reply | None:
+        """The reply to send; None where a stream has been sent."""
+        if request["method"] == "OPTIONS":
+            return preflight(request)
+        result = await self.handler.handle(request)
+        if not isinstance(result, Stream):
+            return render(result, request)
+        await send_stream(
+            result,
+            request,
+            send,
+            comment_after=self._keep_alive_comment,
+            error_event=lambda error: self._error_event(error, request),
+        )
+        return None
+
+    def refusal(self, error: HyperbeamError, scope: Scope | None) -> bytes:
+        """The whole reply for an error met before the app, closing the connection."""
+        reply = None
+        if scope is not None:
+            reply = self._error_reply(error, requests.build(scope, b""))
+        if reply is None or not reply.body:
+            reply = _plain_error(error)
+        headers = [*self._state.default_headers, *reply.headers, (b"connection", b"close")]
+        body = b"" if scope is not None and scope["method"] == "HEAD" else reply.body
+        return b"%b\r\n%b" % (head(reply.status, headers), body)
+
+    def _error_reply(self, error: Exception, request: Message) -> Reply:
+        known = self._known(error, request)
+        try:
+            return render_error(self.handler.render_error(known, request), known, request)
+        except Exception as problem:
+            if not isinstance(problem, HyperbeamError):
+                known = self._known(problem, request)
+            return _plain_error(known)
+
+    def _error_event(self, error: Exception, request: Message) -> bytes:
+        """The last event of a stream that broke off, in the shape of the path's own errors."""
+        known = self._known(error, request)
+        reply = self._error_reply(known, request)
+        try:
+            value = json.loads(reply.body)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict) or not isinstance(value.get("error"), dict):
+            value = {
+                "error": {
+                    "message": known.detail,
+                    "type": "server_error" if known.status >= 500 else "invalid_request_error",
+                    "param": known.param,
+                    "code": known.error,
+                }
+            }
+        return b"data: %b\n\n" % json.dumps(value, separators=(",", ":")).encode()
+
+    def _known(self, error: Exception, request: Message) -> HyperbeamError:
+        """`error` itself, or a 500 that says no more than the id under which it was logged."""
+        if isinstance(error, HyperbeamError):
+            return error
+        name = secrets.token_hex(8)
+        path = request["path"].partition("?")[0]
+        log.error("error %s in %s %s", name, request["method"], path[:500], exc_info=error)
+        return HyperbeamError(f"internal error {name}: the node's log has the reason")
+
+    def _connections(self) -> list[NodeProtocol]:
+        return [one for one in self._state.connections if isinstance(one, NodeProtocol)]
+
+    def _tick(self) -> None:
+        """The date header, made once a second."""
+        self._state.default_headers = [(b"date", formatdate(usegmt=True).encode("ascii"))]
+        self._clock = asyncio.get_running_loop().call_later(1.0, self._tick)
+
+
+def _plain_error(error: HyperbeamError) -> Reply:
+    """An error as JSON `{status, error, body}` without asking anybody."""
+    message = {"status": error.status, "error": error.error, "body": error.detail}
+    body = json.dumps(message, separators=(",", ":")).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"cache-control", b"no-store"),
+        (b"content-length", b"%d" % len(body)),
+        *CORS,
+    ]
+    if "retry-after" in error.headers:
+        headers.append((b"retry-after", error.headers["retry-after"].encode("ascii")))
+    return Reply(error.status, body, headers)
+
+
+async def _bind(host: str, port: int) -> list[socket.socket]:
+    """A bound socket for each address of `host`, all on one port."""
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except socket.gaierror as error:
+        raise ConfigError(f"host {host!r} is not an address to listen on: {error}") from None
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            sock = socket.socket(family, kind, protocol)
+            sockets.append(sock)
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind((address[0], port, *address[2:]))
+            sock.listen(BACKLOG)
+            port = sock.getsockname()[1]
+    except OSError as error:
+        _close(sockets)
+        raise ConfigError(_bind_problem(error, host, port)) from None
+    return sockets
+
+
+def _bind_problem(error: OSError, host: str, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} on {host} is taken by another program; stop it or choose another port"
+    if error.errno == errno.EACCES:
+        return f"port {port} on {host} needs more rights than this user has; choose one over 1023"
+    return f"cannot listen on port {port} of {host}: {error.strerror or error}"
+
+
+def _close(sockets: Iterable[socket.socket]) -> None:
+    for sock in sockets:
+        sock.close()

@@ -1,0 +1,158 @@
+"""Streams: bytes go to the client as they come, and the source ends when the client goes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+
+from starlette.types import Send
+
+from ..device import Stream
+from ..message import Message
+from .reply import Headers, cors, header_fields
+
+COMMENT = b": keep-alive\n\n"
+EMPTY_LINES = (b"\n\n", b"\n\r\n", b"\r\r")
+EVENT_STREAM = "text/event-stream"
+
+log = logging.getLogger("hyperbeam.http")
+
+
+async def send_stream(
+    stream: Stream,
+    request: Message,
+    send: Send,
+    *,
+    comment_after: float,
+    error_event: Callable[[Exception], bytes],
+) -> None:
+    """Send `stream`; its source is closed whatever happens.
+
+    An exception before the first chunk is raised, so that the caller can answer with a
+    status. One after it becomes a last event made by `error_event` (in event streams),
+    and the reply stays incomplete: the connection closes without the last chunk, so that
+    any client can tell a cut from an end.
+    """
+    source = stream.source
+    start = {
+        "type": "http.response.start",
+        "status": stream.status,
+        "headers": stream_headers(stream, request),
+    }
+    try:
+        if request["method"] == "HEAD":
+            await send(start)
+            await send({"type": "http.response.body"})
+            return
+        first = await anext(source, b"")
+        await send(start)
+        await _send_chunks(first, source, send, is_events(stream), comment_after, error_event)
+    finally:
+        await _close(source)
+
+
+def stream_headers(stream: Stream, request: Message) -> Headers:
+    values: Message = {"content-type": stream.content_type, "cache-control": "no-store"}
+    values["x-accel-buffering"] = "no"
+    for name, value in stream.headers.items():
+        values.setdefault(name, value)
+    return header_fields(values) + cors(request)
+
+
+def is_events(stream: Stream) -> bool:
+    return stream.content_type.partition(";")[0].strip().lower() == EVENT_STREAM
+
+
+async def _send_chunks(
+    first: bytes,
+    source: AsyncIterator[bytes],
+    send: Send,
+    events: bool,
+    comment_after: float,
+    error_event: Callable[[Exception], bytes],
+) -> None:
+    heart = Heart(send, comment_after)
+    try:
+        if first:
+            heart.beat(first)
+            await send({"type": "http.response.body", "body": first, "more_body": True})
+        if events and comment_after > 0:
+            heart.start()
+        async for chunk in source:
+            if chunk:
+                heart.beat(chunk)
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    except Exception as error:
+        event = error_event(error)
+        if events:
+            gap = b"" if heart.between_events else b"\n\n"
+            await send({"type": "http.response.body", "body": gap + event, "more_body": True})
+        return
+    finally:
+        heart.stop()
+    await send({"type": "http.response.body"})
+
+
+class Heart:
+    """Sends a comment after `interval` seconds of silence, between events only."""
+
+    __slots__ = ("_interval", "_last", "_loop", "_send", "_tail", "_task", "_timer")
+
+    def __init__(self, send: Send, interval: float) -> None:
+        self._send = send
+        self._interval = interval
+        self._loop = asyncio.get_running_loop()
+        self._last = 0.0
+        self._tail = b""
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def between_events(self) -> bool:
+        """Whether what was sent ends with an empty line (or nothing was sent)."""
+        return not self._tail or self._tail.endswith(EMPTY_LINES)
+
+    def beat(self, chunk: bytes) -> None:
+        self._last = self._loop.time()
+        self._tail = chunk if len(chunk) >= 4 else self._tail[-4:] + chunk
+
+    def start(self) -> None:
+        self._last = self._loop.time()
+        self._timer = self._loop.call_later(self._interval, self._tick)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _tick(self) -> None:
+        quiet = self._loop.time() - self._last
+        if quiet >= self._interval:
+            self._task = self._loop.create_task(self._comment())
+            quiet = 0.0
+            self._last = self._loop.time()
+        self._timer = self._loop.call_later(self._interval - quiet, self._tick)
+
+    async def _comment(self) -> None:
+        # Checked in the step that writes: a chunk may have been sent since the timer fired.
+        if self.between_events:
+            await self._send(
+                {
+                    "type": "http.response.body",
+                    "body": COMMENT,
+                    "more_body": True,
+                    "optional": True,
+                }
+            )
+
+
+async def _close(source: AsyncIterator[bytes]) -> None:
+    aclose = getattr(source, "aclose", None)
+    if aclose is None:
+        return
+    try:
+        await aclose()
+    except Exception:
+        log.exception("the source of a stream did not close cleanly")
