@@ -52,7 +52,7 @@ class Meta(Device):
                 "name": name,
                 "description": _first_line(device.__doc__),
                 "keys": {key.name: _first_line(key.doc) for key in type(device).keys.values()},
-                **device.info(),
+                **device.describe(),
             }
             for name, device in sorted(self.node.devices.items())
         }

@@ -75,14 +75,13 @@ class Relay(Device):
 
     async def _send(self, route: Route, path: str, request: Message) -> Any:
         node = route.choose()
-        url, headers = self._address(node, path)
         body = request.get("relay-body", request.get("body", b""))
         node.in_flight += 1
         try:
             response = await self.node.upstream.request(
-                url,
+                node.target(path),
                 _method(request),
-                _headers(request) + headers,
+                _headers(request),
                 body.encode() if isinstance(body, str) else bytes(body or b""),
                 first_byte_timeout=route.timeout,
                 idle_timeout=route.timeout,
@@ -104,13 +103,6 @@ class Relay(Device):
             node.in_flight -= 1
             await response.aclose()
         return {**kept, "status": response.status, "content-type": content_type, "body": data}
-
-    def _address(self, node: RouteNode, path: str) -> tuple[str, list[tuple[bytes, bytes]]]:
-        target = node.target(path)
-        if not node.backend:
-            return target, []
-        address = self.node.backends.get(node.backend)
-        return address.url + target, list(address.headers)
 
 
 async def _chunks(response: UpstreamResponse, node: RouteNode) -> AsyncIterator[bytes]:

@@ -14,13 +14,14 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from .errors import ConfigError
 
+T = TypeVar("T")
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
@@ -136,7 +137,7 @@ def load(
     return msgspec.structs.replace(config, sections=sections, file=str(path or ""))
 
 
-def convert(values: Mapping[str, Any], type_: type[Any], source: str) -> Any:
+def convert(values: Mapping[str, Any], type_: type[T], source: str) -> T:
     """`values` as a Struct. Raises ConfigError that names `source` and the setting."""
     try:
         return msgspec.convert(values, type_, strict=False)

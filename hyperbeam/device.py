@@ -96,7 +96,7 @@ class Device:
     async def stop(self) -> None:
         """Called once when the node ends, after the last request."""
 
-    def info(self) -> Message:
+    def describe(self) -> Message:
         """What `/~meta@1.0/devices` adds about this device."""
         return {}
 

@@ -15,7 +15,6 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 from . import registry
-from .backends import Backends
 from .cache import Cache
 from .config import Config, convert
 from .device import Device
@@ -49,7 +48,6 @@ class Node:
         self.store: Store = _store(self.config, self.home)
         self.cache = Cache(self.store)
         self.upstream = Upstream()
-        self.backends = Backends()
         self.devices: dict[str, Device] = {}
         self.failures: dict[str, str] = {}
         self.routes = RouteTable([])

@@ -67,12 +67,12 @@ async def _run(config: Config) -> None:
     from hyperbeam.node import Node, routes_file
 
     node = Node(config)
-    stop = asyncio.Event()
+    stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def on_signal() -> None:
         if stop.is_set():
-            loop.create_task(node.server.drain(0))
+            hurry.set()
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -93,7 +93,13 @@ async def _run(config: Config) -> None:
         running = node.server.in_flight
         if running:
             click.echo(f"finishing {running} running (Ctrl-C again: cut them)")
-        await node.stop(http.drain)
+        ending = asyncio.create_task(node.stop(http.drain))
+        hurrying = asyncio.create_task(hurry.wait())
+        await asyncio.wait((ending, hurrying), return_when=asyncio.FIRST_COMPLETED)
+        if hurry.is_set():
+            await node.server.drain(0)
+        hurrying.cancel()
+        await ending
         click.echo("stopped")
 
 

@@ -45,10 +45,10 @@ class _TableFields(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(slots=True)
 class RouteNode:
-    """One backend of a route: `backend` is a name that a device registers, or `url` says where.
+    """One backend of a route: `backend` is one that the route's device runs.
 
-    `prefix` stands before the request's path, `suffix` after it; `match` and `with`
-    rewrite the path first.
+    Else `prefix`, an address, stands before the request's path and `suffix` after it;
+    `match` and `with` rewrite the path first.
     """
 
     backend: str = ""
@@ -170,6 +170,10 @@ def _route(fields: _RouteFields, where: str) -> Route:
                 f"{where}: a route with a device takes nodes with a backend only; "
                 "leave `device` out to relay to other nodes"
             )
+    elif any(node.backend for node in nodes):
+        raise ConfigError(
+            f'{where}: backend = "local" is reached by a device only; add device = "inference@1.0"'
+        )
     return Route(template, nodes, fields.priority, fields.device, fields.timeout, compiled)
 
 

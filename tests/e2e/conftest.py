@@ -31,8 +31,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     devices = folder / "my-devices"
     devices.mkdir()
     (devices / "greeter.py").write_text(GREETER)
-    arguments = [ROOT / "scripts" / "run", "--port", "0", "--home", folder / "home"]
-    running = NodeProcess(list(map(str, arguments)) + ["--device-path", str(devices)], cwd=folder)
+    settings = ["--port", "0", "--home", folder / "home", "--device-path", devices]
+    running = NodeProcess([ROOT / "scripts" / "run", *settings], cwd=folder)
     try:
         yield running.ready()
     finally:

@@ -30,7 +30,7 @@ class NodeProcess:
 
     def __init__(
         self,
-        arguments: Sequence[str],
+        arguments: Sequence[str | Path],
         *,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,

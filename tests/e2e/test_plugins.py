@@ -108,9 +108,7 @@ def test_a_device_that_fails_to_load_is_named(
         assert any(str(file) in line for line in node.lines)
     finally:
         assert node.stop() == 0
-    required = serve(
-        "--home", home, "--device-path", file.parent, "--set", 'required=["bad@1.0"]'
-    )
+    required = serve("--home", home, "--device-path", file.parent, "--set", 'required=["bad@1.0"]')
     assert required.wait() == 2
     assert "bad@1.0" in required.lines[-1]
 
@@ -130,7 +128,9 @@ def test_a_device_that_raises_gives_500_with_an_id_that_the_log_has(
         assert reply.status_code == 500
         assert "secret" not in reply.text
         assert "Traceback" not in reply.text
-        (word,) = [w for w in reply.json()["body"].split() if w.strip(".,").isalnum() and len(w) > 7]
+        (word,) = [
+            w for w in reply.json()["body"].split() if w.strip(".,").isalnum() and len(w) > 7
+        ]
         node.wait_for(word.strip(".,"))
         assert httpx.get(node.url + "/~meta@1.0/live").status_code == 200
     finally:

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def test_templates_match_whole_paths_in_order_of_priority(tmp_path: Path) -> Non
     assert routes.require("/a/b", {}).nodes[0].prefix.endswith(":2")
     assert routes.require("/a/c", {}).nodes[0].prefix.endswith(":1")
     assert routes.require("/a", {}).nodes[0].prefix.endswith(":3")
-    with pytest.raises(NoRoute, match="/a/b, /a/.\\*, /a"):
+    with pytest.raises(NoRoute, match=re.escape("/a/b, /a/.*, /a")):
         routes.require("/b/a", {})
 
 
@@ -73,7 +74,11 @@ def test_prefix_suffix_and_rewriting(tmp_path: Path) -> None:
         r"""
         [[routes]]
         template = "/old/.*"
-        nodes = [{ prefix = "http://127.0.0.1:1/base", suffix = "&k=1", match = "^/old/(.*)", with = '/new/\1' }]
+        [[routes.nodes]]
+        prefix = "http://127.0.0.1:1/base"
+        suffix = "&k=1"
+        match = "^/old/(.*)"
+        with = '/new/\1'
         """,
     )
     node = routes.require("/old/a?b=c", {}).choose()
@@ -102,11 +107,15 @@ def test_the_least_loaded_node_is_chosen(tmp_path: Path) -> None:
         ('[[routes]]\ntemplate = "/a"\nnode = "http://h:99999"', ["prefix"]),
         ('[[routes]]\ntemplate = "/a"\nnode = "http://u:secret@h"', ["secret"]),
         ('[[routes]]\ntemplate = "/a"\nnodes = [{ backend = "other" }]', ["other", "local"]),
-        ('[[routes]]\ntemplate = "/a"\nnodes = [{ backend = "local", prefix = "http://h" }]', ["either"]),
+        (
+            '[[routes]]\ntemplate = "/a"\nnodes = [{ backend = "local", prefix = "http://h" }]',
+            ["either"],
+        ),
         ('[[routes]]\ntemplate = "/a"\nnode = "http://h"\ndevice = "inference@1.0"', ["device"]),
         ('[[routes]]\ntemplate = "/a"\nnodes = [{ backend = "local" }]\ndevice = "x"', ["'x'"]),
         ('[[routes]]\ntemplate = "/a"\nnode = "http://h"\nstrategie = "Random"', ["strategie"]),
         ('[[routes]]\ntemplate = "/a"\nnode = "http://h"\npriority = "high"', ["priority"]),
+        ('[[routes]]\ntemplate = "/a"\nnodes = [{ backend = "local" }]', ["device"]),
         ("template = 1", ["template"]),
         ("[[routes]\n", ["line 1"]),
     ],
