@@ -65,8 +65,6 @@ class Inference(Device):
         """Begin to load the model; requests meanwhile get 503 `loading`."""
         self._created = int(time.time())
         await self.backend.start()
-        if self.backend.url:
-            self.node.backends.register(LOCAL, self.backend.url, self.backend.headers)
 
     async def stop(self) -> None:
         """End the backend and all its processes."""
@@ -221,7 +219,7 @@ class Inference(Device):
                 headers=NO_RETRY,
             )
         raise Unavailable(
-            "This node runs no model: start it with `hyperbeam serve --profile inference`.",
+            f"No model runs: {backend.detail or 'the backend is off'}",
             error="no_backend",
             retry_after=_OFF_LATER,
             headers=NO_RETRY,

@@ -1,0 +1,153 @@
+import hashlib
+import json
+from typing import Any
+
+import pytest
+
+from devices.inference.request import Generation, derive_seed, read
+from devices.inference.validate import API, MAX_SEED
+from hyperbeam import BadRequest, Unavailable
+
+NONCE = "ab" * 32
+CHAT = {"messages": [{"role": "user", "content": "x"}]}
+
+
+def ask(fields: dict[str, Any], api: API = "chat", **keys: Any) -> Generation:
+    request = {"method": "POST", "body": json.dumps(fields).encode(), **keys}
+    return read(api, request, model="the-model", max_tokens=99, defaults={"temperature": 0})
+
+
+def child(fields: dict[str, Any], api: API = "chat", **keys: Any) -> dict[str, Any]:
+    (call,) = ask(fields, api, **keys).calls
+    return json.loads(call.body())  # type: ignore[no-any-return]
+
+
+def test_what_the_backend_is_asked() -> None:
+    asked = child({**CHAT, "model": "any", "seed": 5, "own": {"x": [2**53 + 1]}, "stop": []})
+    assert asked == {
+        **CHAT,
+        "model": "the-model",
+        "seed": 5,
+        "own": {"x": [2**53 + 1]},
+        "max_tokens": 99,
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "n_predict"])
+def test_a_limit_of_the_clients_own_stands(name: str) -> None:
+    asked = child({**CHAT, name: 3})
+    assert {key: value for key, value in asked.items() if "max" in key or "n_" in key} == {name: 3}
+
+
+def test_null_means_missing_and_ours_are_taken_out() -> None:
+    asked = child({**CHAT, "max_tokens": None, "tools": None, "tee": False, "nonce": NONCE, "n": 1})
+    assert asked["max_tokens"] == 99
+    assert not {"tools", "tee", "nonce", "n"} & set(asked)
+
+
+def test_a_clients_stream_is_asked_for_as_it_is() -> None:
+    assert "stream_options" not in child({**CHAT, "stream": True})
+    options = {"include_usage": False}
+    asked = child({**CHAT, "stream": True, "stream_options": options})
+    assert asked["stream_options"] == options
+
+
+def test_the_seed_is_made_of_the_requests_own_bytes() -> None:
+    body = json.dumps(CHAT).encode()
+    inner = hashlib.sha256(body).digest()
+    bits = bin(int(hashlib.sha256(b"hyperbeam.seed/1\x00" + inner).hexdigest(), 16) + (1 << 256))
+    assert ask(CHAT).seed == int(bits[3:34], 2)
+    assert ask(CHAT).seed_by == "node"
+    assert ask(CHAT).seed == ask(CHAT).seed != ask({**CHAT, "a": 1}).seed
+    assert derive_seed(body, None) == 1759356501
+
+
+def test_the_nonce_enters_the_seed_from_wherever_it_comes() -> None:
+    seeds = {ask(CHAT, nonce=NONCE).seed, ask(CHAT, **{"x-nonce": NONCE}).seed}
+    assert len(seeds) == 1
+    assert seeds != {ask(CHAT).seed}
+    body = json.dumps({**CHAT, "nonce": NONCE}).encode()
+    assert ask({**CHAT, "nonce": NONCE}).seed == derive_seed(body, NONCE) != derive_seed(body, None)
+
+
+@pytest.mark.parametrize("nonce", ["AB" * 32, "ab" * 31, "g" * 64, 5, "", "ab" * 32 + "\n"])
+def test_an_unsound_nonce_is_refused(nonce: Any) -> None:
+    with pytest.raises(BadRequest) as caught:
+        ask({**CHAT, "nonce": nonce})
+    assert caught.value.param == "nonce"
+
+
+@pytest.mark.parametrize(
+    ("fields", "keys"),
+    [
+        ({"nonce": NONCE}, {"nonce": "cd" * 32}),
+        ({"tee": False}, {"tee": "true"}),
+        ({"tee": True}, {"x-tee": "digest"}),
+        ({"tee": "maybe"}, {}),
+        ({"tee": 7}, {}),
+        ({"tee": []}, {}),
+    ],
+)
+def test_two_things_said_at_once_or_nonsense_is_refused(
+    fields: dict[str, Any], keys: dict[str, Any]
+) -> None:
+    with pytest.raises(BadRequest):
+        ask({**CHAT, **fields}, **keys)
+
+
+@pytest.mark.parametrize("tee", [True, "true", 1, "1", "digest", "batch"])
+@pytest.mark.parametrize("where", ["body", "tee", "x-tee"])
+def test_an_attested_answer_is_refused(tee: Any, where: str) -> None:
+    fields, keys = ({**CHAT, "tee": tee}, {}) if where == "body" else (CHAT, {where: tee})
+    with pytest.raises(Unavailable) as caught:
+        ask(fields, **keys)
+    assert caught.value.error == "attestation_unavailable"
+
+
+@pytest.mark.parametrize("tee", [False, "false", 0, "0", None])
+def test_no_attestation_is_asked_for(tee: Any) -> None:
+    assert "tee" not in child({**CHAT, "tee": tee}, tee="false")
+
+
+def test_choices_and_prompts_are_one_call_each() -> None:
+    wanted = ask({"prompt": ["a", "b"], "n": 2, "seed": MAX_SEED}, "completions")
+    assert [(call.index, call.first) for call in wanted.calls] == [
+        (0, True),
+        (1, False),
+        (2, True),
+        (3, False),
+    ]
+    assert [call.fields["prompt"] for call in wanted.calls] == ["a", "a", "b", "b"]
+    assert [call.fields["seed"] for call in wanted.calls] == [MAX_SEED, 0, MAX_SEED, 0]
+    assert wanted.seed == MAX_SEED
+    assert wanted.rewritten
+
+
+@pytest.mark.parametrize("prompt", [[1, 2], [1, "a"], "a", ["a"], [[1]]])
+def test_one_prompt_is_one_call(prompt: Any) -> None:
+    (call,) = ask({"prompt": prompt}, "completions").calls
+    assert call.fields["prompt"] == (prompt[0] if prompt in (["a"], [[1]]) else prompt)
+
+
+@pytest.mark.parametrize(
+    ("api", "fields", "sent", "shown"),
+    [
+        ("chat", {"logprobs": True}, {"top_logprobs": 1}, 0),
+        ("chat", {"logprobs": True, "top_logprobs": 0}, {"top_logprobs": 1}, 0),
+        ("chat", {"logprobs": True, "top_logprobs": 3}, {"top_logprobs": 3}, None),
+        ("chat", {"logprobs": False}, {"logprobs": False}, None),
+        ("completions", {"logprobs": 0}, {"logprobs": 1}, 0),
+        ("completions", {"logprobs": 3}, {"logprobs": 3}, 3),
+        ("completions", {"logprobs": None}, {}, None),
+    ],
+)
+def test_log_probabilities_the_backend_is_asked_for(
+    api: API, fields: dict[str, Any], sent: dict[str, Any], shown: int | None
+) -> None:
+    base = CHAT if api == "chat" else {"prompt": "x"}
+    wanted = ask({**base, **fields}, api)
+    assert wanted.alternatives == shown
+    assert sent.items() <= wanted.calls[0].fields.items()
