@@ -29,7 +29,6 @@ from .validate import API
 if TYPE_CHECKING:
     from hyperbeam.node import Node
 
-LOCAL = "local"
 OWNER = "hyperbeam"
 _READ = ("GET", "HEAD")
 _MARK = "inference.api"

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from devices.inference import Inference
+from devices.inference.backends import State
 from devices.inference.config import InferenceConfig
 from devices.inference.events import EventParser
 from hyperbeam import BadGateway, HyperbeamError, Message, NotFound, Stream, Unavailable
@@ -17,23 +18,12 @@ from .dummy import HEADERS, MODEL, Call, Dummy, chat_events, chunk, piece, say, 
 CHAT = {"messages": [{"role": "user", "content": "x"}], "seed": 5}
 
 
-class Backends:
-    """Where the device says how its backend is reached."""
-
-    def __init__(self) -> None:
-        self.urls: dict[str, str] = {}
-
-    def register(self, name: str, url: str, headers: Any) -> None:
-        self.urls[name] = url
-
-
 class Room:
     """The device on a node that has no more than it needs, and calls by path."""
 
     def __init__(self, backend: Dummy | None) -> None:
         self.upstream = Upstream()
-        self.backends = Backends()
-        node = SimpleNamespace(upstream=self.upstream, backends=self.backends)
+        node = SimpleNamespace(upstream=self.upstream)
         self.device = Inference(cast(Any, node), InferenceConfig(slots=2), backend)
 
     async def get(self, path: str, **keys: Any) -> Any:
@@ -464,8 +454,9 @@ async def test_bad_input_never_reaches_the_backend(
 
 async def test_models(room: Room, dummy: Dummy) -> None:
     dummy.model = "org/family/model-1"
-    for state in ("ready", "loading"):
-        dummy.state = state  # type: ignore[assignment]
+    states: tuple[State, ...] = ("ready", "loading")
+    for state in states:
+        dummy.state = state
         listed = body(await room.get("v1/models"))
         (model,) = listed["data"]
         assert listed["object"] == "list"
@@ -501,8 +492,7 @@ async def test_a_backend_that_is_not_ready(
     assert dummy.calls == []
 
 
-async def test_routes_learn_where_the_backend_is(room: Room, dummy: Dummy) -> None:
-    assert room.backends.urls == {"local": dummy.url}
+async def test_what_the_device_says_of_itself(room: Room) -> None:
     assert room.device.info() == {"state": "ready", "kind": "dummy", "model": MODEL}
 
 

@@ -9,6 +9,7 @@ from devices.inference.validate import API, MAX_SEED
 from hyperbeam import BadRequest, Unavailable
 
 NONCE = "ab" * 32
+HEADER: dict[str, Any] = {"x-nonce": NONCE}
 CHAT = {"messages": [{"role": "user", "content": "x"}]}
 
 
@@ -66,7 +67,7 @@ def test_the_seed_is_made_of_the_requests_own_bytes() -> None:
 
 
 def test_the_nonce_enters_the_seed_from_wherever_it_comes() -> None:
-    seeds = {ask(CHAT, nonce=NONCE).seed, ask(CHAT, **{"x-nonce": NONCE}).seed}
+    seeds = {ask(CHAT, nonce=NONCE).seed, ask(CHAT, **HEADER).seed}
     assert len(seeds) == 1
     assert seeds != {ask(CHAT).seed}
     body = json.dumps({**CHAT, "nonce": NONCE}).encode()
