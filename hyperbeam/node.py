@@ -174,7 +174,7 @@ class Node:
         for name, found in loaded.devices.items():
             section = name.partition("@")[0]
             claimed.add(section)
-            config = None
+            config: Any = None
             if found.device.Config is not None:
                 values = self.config.sections.get(section, {})
                 where = f"{self.config.file or 'the configuration'}: [{section}]"

@@ -93,7 +93,9 @@ def test_any_environment_gives_a_config_or_a_refusal(variables: dict[str, str]) 
 
 
 @given(st.binary(max_size=200))
-def test_any_file_gives_a_config_or_a_refusal(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_any_file_gives_a_config_or_a_refusal(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
     file = tmp_path_factory.mktemp("config") / "hyperbeam.toml"
     file.write_bytes(data)
     try:

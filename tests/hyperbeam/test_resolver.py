@@ -32,7 +32,7 @@ async def test_values(node: Node, path: str, value: object) -> None:
 
 
 async def test_a_key_gets_its_parts_keys_and_its_name(node: Node) -> None:
-    assert await node.resolve(None, "/~echo@1.0/request&a=1&b?c=3&1.d=4&2.e=5") == {
+    assert await node.resolve(None, "/~echo@1.0/request&a=1&b?c=3&1.d=4&0.e=5") == {
         "path": "request",
         "a": "1",
         "b": True,
