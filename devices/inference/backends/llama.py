@@ -111,9 +111,10 @@ class LlamaBackend:
                 "ready": f"the model {self.model} is ready",
                 "failed": f"the model {self.model} cannot run",
             }[self.state]
-        said = _complaint(child.last_lines)
+        complaint = _complaint(child.last_lines)
+        said = f": {complaint}" if complaint else ""
         what = "cannot run" if child.state == "failed" else "starts again"
-        return f"the model {self.model} {what}: its process {child.last_exit.reason}{said and ': '}{said}"
+        return f"the model {self.model} {what}: its process {child.last_exit.reason}{said}"
 
     @property
     def url(self) -> str:
