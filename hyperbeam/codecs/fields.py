@@ -17,10 +17,10 @@ from urllib.parse import unquote_to_bytes
 from ..errors import BadRequest
 from ..message import Atom
 
-_BARE = r'"(?:[^"\\]|\\.)*+"|:[A-Za-z0-9+/=]*+:|[^\s,;="()]++'
+_BARE = r'"(?:[^"\\]|\\.)*+"|:[A-Za-z0-9+/=]*+:|[^\s,;="():][^\s,;="()]*+'
 _NAME = r'[^\s,;="()]++'
 _PARAMETERS = rf"(?:\s*+;\s*+{_NAME}(?:\s*+=\s*+(?:{_BARE}))?)*+"
-_MEMBER = re.compile(rf"\s*+({_NAME})(?:=({_BARE}))?({_PARAMETERS})\s*+(?:,|\Z)", re.DOTALL)
+_MEMBER = re.compile(rf"\s*+({_NAME}|(?==))(?:=({_BARE}))?({_PARAMETERS})\s*+(?:,|\Z)", re.DOTALL)
 _ITEM = re.compile(rf"\s*+({_BARE})({_PARAMETERS})\s*+(?:,|\Z)", re.DOTALL)
 _PARAMETER = re.compile(rf";\s*+({_NAME})(?:\s*+=\s*+({_BARE}))?", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)

@@ -133,7 +133,7 @@ def layout(
     is_multipart = content_type.lower().startswith(b"multipart/")
     if list(parts) == [(inline,)] and not isinstance(tabm[inline], dict) and not is_multipart:
         return headers, parts[(inline,)].body
-    if content_type:
+    if "content-type" in headers:
         parts[("content-type",)] = Part(("content-type",), body=content_type)
     in_order = sorted(parts.values(), key=lambda part: "/".join(part.path))
     written, body = multipart.join(
