@@ -1,0 +1,3 @@
+from tests.hyperbeam.conftest import node, start_node
+
+__all__ = ["node", "start_node"]

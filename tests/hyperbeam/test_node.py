@@ -1,0 +1,149 @@
+import asyncio
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+
+from hyperbeam import BadRequest, ConfigError, Device, Message, NotFound
+from hyperbeam.errors import HyperbeamError
+from hyperbeam.node import Node, names_device
+
+from .conftest import StartNode
+
+
+async def get(node: Node, path: str, **headers: str) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{node.server.port}") as client:
+        return await client.get(path, headers=headers)
+
+
+async def test_two_nodes_live_in_one_process(start_node: StartNode) -> None:
+    one, two = await start_node(), await start_node(profile="")
+    assert one.server.port != two.server.port
+    assert one.store is not two.store
+    for node in (one, two):
+        reply = await get(node, "/~meta@1.0/info/port")
+        assert int(reply.text) == node.server.port
+
+
+async def test_two_nodes_cannot_share_a_home(start_node: StartNode) -> None:
+    first = await start_node()
+    with pytest.raises(ConfigError, match="another node"):
+        await start_node(home=str(first.home))
+    assert (await get(first, "/~meta@1.0/live")).status_code == 200
+
+
+async def test_a_home_is_free_again_after_a_node(start_node: StartNode, tmp_path: Path) -> None:
+    node = await start_node(home=str(tmp_path / "one"))
+    await node.stop()
+    await start_node(home=str(tmp_path / "one"))
+
+
+async def test_a_failed_start_leaves_nothing_behind(start_node: StartNode, tmp_path: Path) -> None:
+    home = str(tmp_path / "one")
+    with pytest.raises(ConfigError, match="required"):
+        await start_node(home=home, required=["nosuch@1.0"])
+    await start_node(home=home)
+
+
+async def test_a_section_that_nobody_reads_is_refused(start_node: StartNode) -> None:
+    with pytest.raises(ConfigError, match=r"\[echoes\]"):
+        await start_node(echoes__loud=True)
+    with pytest.raises(ConfigError, match="slotz"):
+        await start_node(inference__slotz=1)
+
+
+async def test_stored_messages_are_found_by_id(node: Node) -> None:
+    written = node.cache.write({"a": 1, "b": {"c": "d"}})
+    assert await node.resolve(None, f"/{written}/a") == 1
+    assert await node.resolve(None, f"/{written}/b/c") == "d"
+    assert (await get(node, f"/{written}/a")).text == "1"
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("/~a@1.0/b", True),
+        ("/%7Ea@1.0/b", True),
+        ("//~a@1.0", True),
+        ("/k~a@1.0", True),
+        ("/(a)/b", True),
+        ("/%28a)/b", True),
+        ("/" + "A" * 43 + "&x=1/b", True),
+        ("/" + "A" * 42, False),
+        ("/v1/~a@1.0", False),
+        ("/v1?x=~a", False),
+        ("/", False),
+        ("", False),
+    ],
+)
+def test_which_paths_have_no_route(path: str, names: bool) -> None:
+    assert names_device(path) is names
+
+
+async def test_a_route_cannot_take_over_a_device(start_node: StartNode, tmp_path: Path) -> None:
+    routes = tmp_path / "routes.toml"
+    routes.write_text('[[routes]]\ntemplate = ".*"\nnode = "http://127.0.0.1:1"')
+    node = await start_node(routes=str(routes))
+    assert (await get(node, "/~meta@1.0/live")).status_code == 200
+    assert (await get(node, "/anything")).status_code == 502
+
+
+async def test_the_root_leads_to_the_nodes_page(node: Node) -> None:
+    reply = await get(node, "/")
+    assert (reply.status_code, reply.headers["location"]) == (302, "/~meta@1.0/info")
+    page = await get(node, reply.headers["location"], accept="text/html")
+    assert "hyperbeam-node" in page.text
+
+
+async def test_errors_have_the_nodes_shape_or_the_devices(node: Node) -> None:
+    def rendered(error: HyperbeamError, path: str) -> Message:
+        return node.render_error(error, {"path": path})
+
+    error = NotFound("x")
+    assert rendered(error, "/~message@1.0/x") == {
+        "status": 404,
+        "error": "not_found",
+        "body": "'x' was not found",
+    }
+    for path in ("/~inference@1.0/x", "/x~inference@1.0&a=b", "/v1/x?y", "/health"):
+        assert json.loads(rendered(error, path)["body"])["error"]["message"]
+    assert rendered(BadRequest("no", param="p"), "/~nosuch@1.0")["param"] == "p"
+    assert rendered(BadRequest("no", headers={"allow": "GET"}), "/x")["allow"] == "GET"
+
+
+async def test_json_replies_do_not_echo_the_request(node: Node) -> None:
+    reply = await get(node, "/~message@1.0&a=1&b+integer=2?c=3", accept="application/json")
+    assert reply.json() == {"device": "message@1.0", "a": "1", "b": 2, "c": "3"}
+
+
+async def test_secrets_of_the_head_are_no_keys(node: Node) -> None:
+    headers = {"authorization": "Bearer s3cret", "cookie": "s3cret", "x-api-key": "s3cret"}
+    for path in ("/~message@1.0", "/~echo@1.0/base", "/~echo@1.0/request", "/~json@1.0/serialize"):
+        for accept in ("application/json", "text/html", "*/*"):
+            reply = await get(node, path, accept=accept, **headers)
+            assert reply.status_code == 200
+            assert "s3cret" not in reply.text + str(reply.headers)
+
+
+async def test_a_device_that_does_not_stop_does_not_hinder_the_others(
+    start_node: StartNode,
+) -> None:
+    node = await start_node()
+    stopped = asyncio.Event()
+
+    class Bad(Device):
+        name = "bad@1.0"
+
+        async def stop(self) -> None:
+            raise RuntimeError("no")
+
+    class Good(Device):
+        name = "good@1.0"
+
+        async def stop(self) -> None:
+            stopped.set()
+
+    node.devices = {"good@1.0": Good(node), **node.devices, "bad@1.0": Bad(node)}
+    await node.stop()
+    assert stopped.is_set()
