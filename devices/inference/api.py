@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Mapping
@@ -33,6 +34,7 @@ OWNER = "hyperbeam"
 _READ = ("GET", "HEAD")
 _MARK = "inference.api"
 _LATER = 2
+_LOOK_AGAIN = 0.05
 _OFF_LATER = 60
 
 
@@ -65,11 +67,26 @@ class Inference(Device):
         self._created = int(time.time())
         await self.backend.start()
 
+    async def ready(self, url: str) -> str:
+        """Wait until the model answers, or cannot."""
+        backend = self.backend
+        while backend.state == "loading":
+            await asyncio.sleep(_LOOK_AGAIN)
+        if backend.state == "off":
+            return ""
+        if backend.state == "failed":
+            return f"{self.name} cannot answer: {backend.detail}"
+        return (
+            f"{self.name} is ready: {backend.model}\n"
+            f"try: curl {url}/~{self.name}/chat/completions -d "
+            """'{"messages": [{"role": "user", "content": "What is the capital of France?"}]}'"""
+        )
+
     async def stop(self) -> None:
         """End the backend and all its processes."""
         await self.backend.stop(self.config.stop_grace)
 
-    def info(self) -> Message:
+    def describe(self) -> Message:
         """State, and the settings on which the bytes of an answer depend."""
         return {"state": self.backend.state, **self.backend.describe()}
 

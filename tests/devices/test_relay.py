@@ -106,7 +106,7 @@ async def test_a_stream_passes_through_and_its_end_reaches_the_backend(
         ("/~relay@1.0/call?relay-path=/zzz", 404, "no_route"),
         ("/~relay@1.0/call?relay-path=http://127.0.0.1:1/x", 403, "forbidden"),
         ("/~relay@1.0/call?relay-path=HTTP://127.0.0.1:1/x", 403, "forbidden"),
-        ("/~relay@1.0/call?relay-path=/v1/a%0d%0ax:y", 400, "bad_request"),
+        ("/~relay@1.0/call?relay-path=/v1/a%0d%0ax:y", 400, "bad_encoding"),
         ("/~relay@1.0/call?relay-path=/v1/a%20b", 400, "bad_request"),
         ("/~relay@1.0/call", 400, "bad_request"),
         ("/~relay@1.0/call?relay-path=/v1/x&relay-method=G%20T", 400, "bad_request"),

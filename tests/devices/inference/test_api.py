@@ -493,7 +493,7 @@ async def test_a_backend_that_is_not_ready(
 
 
 async def test_what_the_device_says_of_itself(room: Room) -> None:
-    assert room.device.info() == {"state": "ready", "kind": "dummy", "model": MODEL}
+    assert room.device.describe() == {"state": "ready", "kind": "dummy", "model": MODEL}
 
 
 async def test_health_of_a_ready_node(room: Room) -> None:
