@@ -20,7 +20,7 @@ from ..message import Message
 from . import multipart, structured
 from .fields import format_string, parse_dictionary, parse_parameters
 from .multipart import Part
-from .structured import EMPTY_MESSAGE, MAX_DEPTH, Tabm
+from .structured import EMPTY_MESSAGE, MAX_DEPTH, Tabm, normalize_key
 
 MAX_VALUE = 4096
 MAX_HEADERS = 90
@@ -74,7 +74,8 @@ def encode(
 
 
 def decode(headers: Mapping[str, str], body: bytes) -> Message:
-    """The message that `headers` and `body` are; an empty body is no key.
+    """The message that `headers` and `body` are; an empty body is no key,
+    unless `ao-body-key` names one.
 
     Signature headers are left out: they belong to the transport until they are verified.
     Raises BadRequest for types, ids and multipart bodies that cannot be read.
@@ -84,13 +85,14 @@ def decode(headers: Mapping[str, str], body: bytes) -> Message:
         key = name.lower()
         if key not in _SIGNATURES and key != "content-digest":
             tabm[key] = _header_bytes(value)
-    inline = _text(tabm.pop("ao-body-key", b"body"))
+    named = tabm.pop("ao-body-key", None)
+    inline = "body" if named is None else _text(named)
     kind, parameters = parse_parameters(_text(tabm.get("content-type", b"")))
     if kind.startswith("multipart/") and "boundary" in parameters:
         del tabm["content-type"]
         for part in multipart.split(body, parameters["boundary"]):
             _place(tabm, part.path or (inline,), _part_value(part))
-    elif body:
+    elif body or named is not None:
         _place(tabm, (inline,), body)
     _ungroup(tabm)
     return structured.decode(tabm)
@@ -248,6 +250,7 @@ def _in_part(key: str) -> bool:
     """Whether a key of a nested message may be a header of its part."""
     return (
         _PART_NAME.match(key) is not None
+        and normalize_key(key) == key
         and key not in _SIGNATURES
         and key != "content-disposition"
     )
