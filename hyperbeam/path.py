@@ -369,6 +369,8 @@ def _value(kind: str, text: str, name: str) -> Any:
         raise _bad_type(name, f"is no {kind}: {error.detail}") from None
     if kind == "map":
         value = {normalize_key(key): member for key, member in value.items()}
+        if "" in value:
+            raise _bad_type(name, "is no map: a value in it has no key")
         for key in value:
             _refuse_private(key)
     return value
