@@ -184,7 +184,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _fail(self, detail: str) -> None:
         if self.complete:
-            self._keep_alive = False
+            self._busy = True  # the response stands, the connection is not used again
             return
         self._error = BadGateway(detail, error="backend_invalid")
         self.close()
@@ -196,7 +196,7 @@ class ClientConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self.complete:
-            self._keep_alive = False  # a second response to one request
+            self._busy = True  # a second response to one request: not used again
         else:
             self.headers = []
 

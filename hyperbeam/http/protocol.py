@@ -188,7 +188,8 @@ class NodeProtocol(HttpToolsProtocol):
     def _check_head(self) -> None:
         """Raises for a head that httptools lets pass. Makes the ASGI scope."""
         if self._version not in ("1.1", "1.0"):
-            raise BadRequest("only HTTP/1.1 and HTTP/1.0 are spoken here", status=505)
+            detail = "only HTTP/1.1 and HTTP/1.0 are spoken here"
+            raise BadRequest(detail, status=505, error="version_not_supported")
         if self._hosts > 1 or (not self._hosts and self._version == "1.1"):
             raise BadRequest(f"one host header is needed, the request has {self._hosts}")
         if self._error is not None:

@@ -23,7 +23,7 @@ from . import request as requests
 from .exchange import head
 from .limits import Limits
 from .protocol import NodeProtocol
-from .reply import CORS, Reply, preflight, render, render_error
+from .reply import CORS, JSON, Reply, preflight, render, render_error
 from .sse import send_stream
 
 BACKLOG = 2048
@@ -171,12 +171,15 @@ class Server:
         return None
 
     def refusal(self, error: HyperbeamError, scope: Scope | None) -> bytes:
-        """The whole reply for an error met before the app, closing the connection."""
-        reply = None
-        if scope is not None:
-            reply = self._error_reply(error, requests.build(scope, b""))
-        if reply is None or not reply.body:
+        """The whole reply for an error met before the app, closing the connection.
+
+        In the shape of the path's device where the head was sound, else in JSON.
+        """
+        if scope is None:
             reply = _plain_error(error)
+        else:
+            request = requests.build(scope, b"")
+            reply = self._error_reply(error, {**request, "accept-codec": JSON})
         headers = [*self._state.default_headers, *reply.headers, (b"connection", b"close")]
         body = b"" if scope is not None and scope["method"] == "HEAD" else reply.body
         return b"%b\r\n%b" % (head(reply.status, headers), body)

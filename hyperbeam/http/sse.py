@@ -45,8 +45,11 @@ async def send_stream(
             await send(start)
             await send({"type": "http.response.body"})
             return
-        first = await anext(source, b"")
+        first = await anext(source, None)
         await send(start)
+        if first is None:
+            await send({"type": "http.response.body"})
+            return
         await _send_chunks(first, source, send, is_events(stream), comment_after, error_event)
     finally:
         await _close(source)
