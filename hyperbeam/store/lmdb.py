@@ -12,6 +12,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -160,9 +161,10 @@ class LMDBStore(PathStore):
                     f"{batch.size} bytes wait to be written to {self.path}: the disk is too slow",
                     error="store_busy",
                 )
+            if not batch:
+                self._changed.notify_all()
             batch.records[key] = record
             batch.size += len(key) + len(record)
-            self._changed.notify_all()
 
     def _names(self, prefix: bytes) -> set[bytes]:
         start = len(prefix)
@@ -222,7 +224,8 @@ class LMDBStore(PathStore):
                 if not self._changed.wait_for(
                     lambda: self._pending or self._closing, READER_CHECK_INTERVAL
                 ):
-                    self._check_open().reader_check()
+                    with suppress(lmdb.Error):
+                        self._check_open().reader_check()
                     continue
                 if not self._pending:
                     return
@@ -240,7 +243,7 @@ class LMDBStore(PathStore):
         while True:
             try:
                 self._commit(self._committing)
-            except lmdb.Error as error:
+            except Exception as error:  # whoever waits for this batch has to hear of it
                 failure = Unavailable(
                     f"cannot write to the store {self.path}: {error}", error="store_failed"
                 )

@@ -81,6 +81,10 @@ class PathStore(ABC):
 
     def _lookup(self, key: bytes) -> tuple[bytes | None, bytes | None]:
         """Where `key` leads and the record there; no place when links go in a circle."""
+        if b"/" not in key:
+            record = self._get(key) if 0 < len(key) <= MAX_KEY else None
+            if record is None or not record.startswith(LINK):
+                return key, record
         parts = [part for part in reversed(key.split(b"/")) if part]
         place, record, links = b"", None, 0
         while parts:

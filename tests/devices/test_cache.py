@@ -1,15 +1,18 @@
 """cache@1.0 over a node's resolver, as a device in the process and as a remote caller."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import httpx
 import pytest
 
 from devices.cache import CacheConfig, CacheDevice
 from hyperbeam.cache import INLINE_LIMIT, Cache
 from hyperbeam.commitments import unsigned_id
+from hyperbeam.config import load
 from hyperbeam.errors import BadRequest, Forbidden, NotFound
 from hyperbeam.message import Link
 from hyperbeam.node import Node
@@ -166,3 +169,54 @@ async def test_an_answered_write_is_on_the_disk(store: LMDBStore) -> None:
     await device.write({}, {"body": {"a": 1}})
     assert not store._pending.records
     assert not store._committing.records
+
+
+@asynccontextmanager
+async def client_of(home: Path, **settings: str) -> AsyncIterator[httpx.AsyncClient]:
+    flags = {"home": str(home), "http.port": 0, **settings}
+    async with (
+        Node(load(environment={}, flags=flags)) as node,
+        httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{node.server.port}",
+            headers={"accept": "application/json"},
+            trust_env=False,
+        ) as client,
+    ):
+        yield client
+
+
+async def test_over_http(tmp_path: Path) -> None:
+    async with client_of(tmp_path, **{"cache.writers": "all"}) as client:
+        reply = await client.post("/~cache@1.0/write", json={"hello": "world", "in": {"n": 1}})
+        assert reply.status_code == 200
+        path = reply.json()["path"]
+        assert path == unsigned_id({"hello": "world", "in": {"n": 1}})
+        for url in (
+            f"/~cache@1.0/read?read={path}",
+            f"/~cache@1.0/read&read={path}",
+            f"/~cache@1.0/read?target={path}",
+        ):
+            assert (await client.get(url)).json() == {"hello": "world", "in": {"n": 1}}
+        reply = await client.get("/~cache@1.0/write&hello=world&n+integer=7")
+        assert reply.json()["path"] == unsigned_id({"hello": "world", "n": 7})
+        reply = await client.post("/~cache@1.0/write", content=b"\xff\xfe")
+        reply = await client.get("/~cache@1.0/read", params={"target": reply.json()["path"]})
+        assert reply.status_code == 200
+    async with client_of(tmp_path) as client:
+        reply = await client.get(f"/~cache@1.0/read?read={path}")
+        assert reply.json() == {"hello": "world", "in": {"n": 1}}
+
+
+async def test_refusals_over_http(tmp_path: Path) -> None:
+    async with client_of(tmp_path) as client:
+        reply = await client.post("/~cache@1.0/write", json={"hello": "world"})
+        assert reply.status_code == 403
+        assert "[cache]" in reply.text
+        # A sub-path is as remote as the request that it stands in.
+        reply = await client.get("/~message@1.0&x=1/set&y=(~cache@1.0/write&a=1)")
+        assert reply.status_code == 403
+        reply = await client.get(f"/~cache@1.0/read?read={ID}")
+        assert reply.status_code == 404
+        assert ID in reply.text
+        assert (await client.get("/~cache@1.0/read?read=short")).status_code == 400
+        assert (await client.get("/~cache@1.0/read")).status_code == 400

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -136,6 +137,24 @@ store.close()
         assert hear(child) == "read"
 
 
+async def test_a_group_never_replaces_what_another_process_wrote(tmp_path: Path) -> None:
+    script = """
+store = LMDBStore(folder)
+store.open()
+store.write(b"g", b"theirs")
+store.close()
+say("written")
+"""
+    with opened(tmp_path) as store:
+        with store._write_lock:
+            store.group(b"g")
+            assert store.type(b"g") == "composite"
+            with process(script, tmp_path) as child:
+                assert hear(child) == "written"
+        await store.flush()
+        assert store.read(b"g") == b"theirs"
+
+
 def test_many_processes_make_one_file(tmp_path: Path) -> None:
     script = """
 say("ready")
@@ -185,6 +204,32 @@ say("grown")
         await writer.flush()
     with opened(tmp_path / "w") as again:
         assert again.list(b"") == [b"a", b"after", b"big"]
+
+
+def test_threads_read_while_the_map_grows(tmp_path: Path) -> None:
+    wrong: list[bytes | None] = []
+    done = threading.Event()
+
+    def read(store: LMDBStore) -> None:
+        while not done.is_set():
+            for number in range(20):
+                value = store.read(b"g/%d" % number)
+                if value is not None and value != b"%d" % number * 50_000:
+                    wrong.append(value)
+            store.list(b"g")
+
+    with opened(tmp_path, map_size=1 << 20) as store:
+        threads = [threading.Thread(target=read, args=[store]) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for number in range(20):
+            store.write(b"g/%d" % number, b"%d" % number * 50_000)
+            asyncio.run(store.flush())
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+        assert len(store.list(b"g") or []) == 20
 
 
 async def test_a_full_map_grows(tmp_path: Path) -> None:
