@@ -128,8 +128,14 @@ class Exchange:
     def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         """The head waits for the first piece of body, so that both leave in one packet."""
         self._without_body = self.scope["method"] == "HEAD" or status in (204, 304)
+        sized, defaults = self._without_body, self._default_headers
+        for name, _ in headers:
+            if name == b"content-length":
+                sized = True
+            elif name == b"date":
+                defaults = []
         framing = b""
-        if not self._without_body and not any(name == b"content-length" for name, _ in headers):
+        if not sized:
             if self.scope["http_version"] == "1.1":
                 self._chunked = True
                 framing = b"transfer-encoding: chunked\r\n"
@@ -137,4 +143,4 @@ class Exchange:
                 self.keep_alive = False
         if not self.keep_alive:
             framing += b"connection: close\r\n"
-        self._head = b"%b%b\r\n" % (head(status, self._default_headers + headers), framing)
+        self._head = b"%b%b\r\n" % (head(status, defaults + headers), framing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from ..message import Link
+from ..message import Link, is_private
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; "
@@ -39,7 +39,7 @@ def render(value: Any, *, title: str) -> bytes:
 
 def _html(value: Any, depth: int) -> str:
     if isinstance(value, dict):
-        return _table(list(value.items()), depth)
+        return _table([item for item in value.items() if not is_private(item[0])], depth)
     if isinstance(value, list):
         return _table(list(enumerate(value, 1)), depth)
     if isinstance(value, Link):
@@ -49,14 +49,15 @@ def _html(value: Any, depth: int) -> str:
             value = value.decode()
         except UnicodeDecodeError:
             return f"{len(value)} bytes"
-    text = {True: "true", False: "false", None: "null"}.get(value) if _is_word(value) else None
-    text = str(value) if text is None else text
+    text = _text(value)
     more = f"… ({len(text)} characters)" if len(text) > TEXT else ""
     return f"<pre>{escape(text[:TEXT])}{more}</pre>"
 
 
-def _is_word(value: Any) -> bool:
-    return value is None or isinstance(value, bool)
+def _text(value: Any) -> str:
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _table(rows: list[tuple[Any, Any]], depth: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..codecs import httpsig, json
 from ..errors import HyperbeamError
-from ..message import Message, is_private, public, without
+from ..message import Message, is_private, without
 from . import page
 
 Headers = list[tuple[bytes, bytes]]
@@ -32,7 +32,6 @@ OWN = frozenset(
         "access-control-expose-headers",
         "connection",
         "content-length",
-        "date",
         "keep-alive",
         "proxy-authenticate",
         "proxy-connection",
@@ -136,13 +135,11 @@ def _negotiated(result: Any, request: Message) -> Reply:
         value = _data(result, request) if isinstance(result, dict) else result
         fields, body = {"content-type": "application/json"}, json.encode(value)
     elif codec == HTML:
-        value = public(result) if isinstance(result, dict) else result
-        body = page.render(value, title=request["path"])
+        body = page.render(result, title=request["path"])
         fields = {"content-type": "text/html; charset=utf-8", **page.HEADERS}
     else:
         bundle = request.get("accept-bundle") == "true"
-        value = public(result) if isinstance(result, dict) else result
-        encoded, body = httpsig.encode(value, bundle=bundle, status=status)
+        encoded, body = httpsig.encode(result, bundle=bundle, status=status)
         fields = dict(encoded)
     headers = [*header_fields(fields), (b"vary", b"accept, accept-codec"), *cors(request)]
     return _sized(Reply(status, body, headers))
@@ -157,11 +154,11 @@ def _sized(reply: Reply) -> Reply:
 
 
 def _data(message: Message, request: Message) -> Message:
-    """What JSON shows: no private keys and nothing that only repeats the request."""
+    """What JSON shows: nothing that only repeats the request (the codec drops private keys)."""
     names = request.get("priv", {}).get("request-headers", ())
     return {
         key: value
-        for key, value in public(message).items()
+        for key, value in message.items()
         if not (
             key in request
             and (key in names or key in ("method", "path", "body"))

@@ -1,0 +1,242 @@
+"""Results as replies: codecs, headers, statuses, and what must never be sent."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyperbeam import HyperbeamError, Link, Message, Unavailable
+from hyperbeam.codecs import httpsig
+from hyperbeam.http import reply as replies
+from hyperbeam.http.exchange import head
+from hyperbeam.http.reply import Reply
+
+JSON = {"accept": "application/json"}
+HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+def request(headers: dict[str, str] | None = None, **keys: Any) -> Message:
+    headers = headers or {}
+    return {
+        **headers,
+        "method": "GET",
+        "path": "/~message@1.0",
+        "body": b"",
+        "priv": {"request-headers": frozenset(headers), "headers": {"authorization": "secret"}},
+        **keys,
+    }
+
+
+def render(result: Any, headers: dict[str, str] | None = None, **keys: Any) -> Reply:
+    return replies.render(result, request(headers, **keys))
+
+
+def fields(reply: Reply) -> dict[str, str]:
+    names = [name for name, _ in reply.headers]
+    assert len(names) == len(set(names))
+    return {name.decode(): value.decode() for name, value in reply.headers}
+
+
+@pytest.mark.parametrize("body", [b'{"a": 1}', '{"a": 1}'])
+@pytest.mark.parametrize("headers", [{}, JSON, HTML, {"accept-codec": "json@1.0"}])
+def test_a_body_with_a_type_is_sent_as_it_is(body: str | bytes, headers: dict[str, str]) -> None:
+    result = {
+        "status": 404,
+        "content-type": "application/json",
+        "body": body,
+        "x-text": "one",
+        "x-number": 7,
+        "x-float": 1.5,
+        "x-true": True,
+        "x-none": None,
+        "x-list": [1],
+        "x-message": {"a": 1},
+        "priv": {"key": "secret"},
+        "priv.key": "secret",
+    }
+    reply = render(result, headers)
+    assert (reply.status, reply.body) == (404, b'{"a": 1}')
+    sent = fields(reply)
+    assert sent.pop("access-control-allow-origin") == "*"
+    assert {name: value for name, value in sent.items() if not name.startswith("access-")} == {
+        "content-type": "application/json",
+        "content-length": "8",
+        "x-text": "one",
+        "x-number": "7",
+        "x-float": "1.5",
+        "x-true": "true",
+    }
+
+
+def test_json_shows_data_only() -> None:
+    headers = {**JSON, "host": "x", "user-agent": "curl", "x-own": "1", "a": "2"}
+    result = {
+        **headers,
+        "method": "GET",
+        "path": "/~message@1.0",
+        "body": b"",
+        "a": "changed",
+        "status": 201,
+        "n": {"priv": "secret", "b": [{"priv": "secret"}]},
+        "priv": "secret",
+    }
+    reply = render(result, headers)
+    assert reply.status == 201
+    assert json.loads(reply.body) == {"a": "changed", "status": 201, "n": {"b": [{}]}}
+    assert fields(reply)["content-type"] == "application/json"
+
+
+def test_json_keeps_what_only_looks_like_the_request() -> None:
+    result = {"path": "/other", "body": "other", "method": "POST", "x-inline": "1"}
+    assert json.loads(render(result, JSON, **{"x-inline": "1"}).body) == result
+    assert json.loads(render({"body": "hi"}, JSON, body=b"hi").body) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (7, b"7"),
+        (True, b"true"),
+        (None, b"null"),
+        ("a", b'"a"'),
+        (b"a", b'"a"'),
+        ([1, "b"], b'[1,"b"]'),
+        ({}, b"{}"),
+    ],
+)
+def test_plain_values_are_bare_json(value: Any, text: bytes) -> None:
+    assert render(value, JSON).body == text
+    assert render(value, {"accept-codec": "json@1.0", "accept": "text/html"}).body == text
+
+
+@pytest.mark.parametrize("result", [7, "world", {"a": "b", "n": 1}, {"status": 404, "body": "no"}])
+@pytest.mark.parametrize("headers", [{}, {"accept": "*/*"}, {"accept-codec": "httpsig@1.0"}])
+def test_the_default_is_what_upstream_writes(result: Any, headers: dict[str, str]) -> None:
+    reply = render(result, headers)
+    status = result.get("status", 200) if isinstance(result, dict) else 200
+    expected, body = httpsig.encode(result, bundle=False, status=status)
+    assert (reply.status, reply.body) == (status, body)
+    sent = fields(reply)
+    assert expected.items() <= sent.items()
+    assert sent["status"] == str(status)
+    assert sent["content-length"] == str(len(body))
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("application/json", "application/json"),
+        ("application/*", "application/json"),
+        ("APPLICATION/JSON; charset=utf-8", "application/json"),
+        ("text/html;q=0.1, application/json", "application/json"),
+        ("text/html", "text/html; charset=utf-8"),
+        ("text/html, application/json;q=0.9, */*;q=0.8", "text/html; charset=utf-8"),
+        ("application/json;q=0, text/html;q=0.2", "text/html; charset=utf-8"),
+        ("application/json;q=x", None),
+        ("image/png", None),
+        ("*/*", None),
+        ("", None),
+        ("text/event-stream", None),
+    ],
+)
+def test_accept_is_weighed(accept: str, kind: str | None) -> None:
+    sent = fields(render({"a": 1}, {"accept": accept}))
+    assert sent.get("content-type") == kind
+    assert "accept" in sent["vary"]
+
+
+def test_an_unknown_codec_is_406_with_the_known_ones() -> None:
+    with pytest.raises(HyperbeamError, match=r"json@1\.0") as caught:
+        render({"a": 1}, {"accept-codec": "no@1.0"})
+    assert caught.value.status == 406
+
+
+@pytest.mark.parametrize("status", ["404", 7, 1000, 100, -1, True, 404.0, None, 2**70])
+def test_a_status_that_is_none_is_200(status: Any) -> None:
+    assert render({"status": status, "content-type": "text/plain", "body": ""}).status == 200
+
+
+@pytest.mark.parametrize("status", [204, 304])
+def test_statuses_without_a_body(status: int) -> None:
+    reply = render({"status": status, "content-type": "text/plain", "body": "x"})
+    assert reply.body == b""
+    assert "content-length" not in fields(reply)
+
+
+def test_results_cannot_set_the_headers_of_the_connection() -> None:
+    own = {
+        "content-length": 3,
+        "transfer-encoding": "chunked",
+        "connection": "close",
+        "access-control-allow-origin": "http://a.example",
+        "upgrade": "h2c",
+    }
+    sent = fields(render({"content-type": "text/plain", "body": "hello", **own}))
+    assert sent["content-length"] == "5"
+    assert sent["access-control-allow-origin"] == "*"
+    assert not {"transfer-encoding", "connection", "upgrade"} & set(sent)
+
+
+def test_cors_echoes_the_list_that_was_asked_for() -> None:
+    headers = {"access-control-request-headers": "authorization, x-a"}
+    assert fields(render(1, headers))["access-control-allow-headers"] == "authorization, x-a"
+    assert "access-control-allow-headers" not in fields(render(1))
+    assert fields(replies.preflight(request()))["access-control-allow-headers"] == "*"
+
+
+def test_errors_carry_their_headers_as_headers_only() -> None:
+    error = Unavailable("loading", retry_after=3)
+    message = {"status": 503, "error": "unavailable", "body": "loading", **error.headers}
+    reply = replies.render_error(message, error, request(JSON))
+    assert reply.status == 503
+    assert json.loads(reply.body) == {"status": 503, "error": "unavailable", "body": "loading"}
+    sent = fields(reply)
+    assert (sent["retry-after"], sent["cache-control"]) == ("3", "no-store")
+
+
+def test_the_page_is_escaped_and_stands_alone() -> None:
+    evil = "<script>alert(1)</script>"
+    result = {
+        evil: evil,
+        "link": Link("a" * 43),
+        "list": [1, True, None, {"priv": "secret", "deep": b"\xff"}],
+        "priv": "secret",
+    }
+    reply = render(result, HTML, path=f"/{evil}")
+    text = reply.body.decode()
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert "secret" not in text
+    assert f'href="/{"a" * 43}"' in text
+    assert "src=" not in text
+    assert "http://" not in text
+    assert "default-src 'none'" in fields(reply)["content-security-policy"]
+
+
+def test_the_page_of_something_huge_is_short() -> None:
+    deep: Any = {"a": 1}
+    for _ in range(200):
+        deep = {"a": deep}
+    for value in (deep, "x" * 1_000_000, list(range(100_000))):
+        assert len(render(value, HTML).body) < 200_000
+
+
+texts = st.text(max_size=12) | st.sampled_from(["a\r\nx-evil: 1", "a\n\nb", "\0", " a ", "\u00fc"])
+values = texts | st.integers() | st.floats() | st.booleans() | st.binary(max_size=8) | st.none()
+
+
+@given(st.dictionaries(texts | st.sampled_from(["x-a", "status", "date"]), values, max_size=6))
+def test_no_message_ever_splits_a_reply(message: Message) -> None:
+    reply = render({**message, "content-type": "text/plain", "body": "x"})
+    raw = head(reply.status, reply.headers)
+    lines = raw.removesuffix(b"\r\n").split(b"\r\n")
+    assert len(lines) == 1 + len(reply.headers)
+    assert not any(byte in line for line in lines for byte in (b"\r", b"\n", b"\0"))
+    assert not any(line.lower().startswith(b"x-evil") for line in lines)
+
+
+@given(st.text(max_size=40))
+def test_any_accept_header_is_read(accept: str) -> None:
+    assert render({"a": 1}, {"accept": accept}).status == 200
