@@ -371,7 +371,7 @@ def test_other_names_with_dots_are_names(name: str) -> None:
 
 
 def test_query_is_form_encoded() -> None:
-    steps = parse("/a?q=a+b%2Bc&Empty=&flag&&u=%E2%82%AC&p=(x&r=y)&eq=a=b&s=/x?y&include[]=z")
+    steps = parse("/a?q=a+b%2Bc&Empty=&flag&&u=%E2%82%AC&p=(x&r=y)&g=(z)&eq=a=b&s=/x?y&include[]=z")
     assert steps[1].message == {
         "q": "a b+c",
         "empty": "",
@@ -379,6 +379,7 @@ def test_query_is_form_encoded() -> None:
         "u": "€",
         "p": "(x",
         "r": "y)",
+        "g": "(z)",
         "eq": "a=b",
         "s": "/x?y",
         "include[]": "z",
