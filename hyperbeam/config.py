@@ -55,10 +55,10 @@ class StoreConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     kind: Literal["lmdb", "memory"] = "lmdb"
     """`lmdb` is a file in the home folder; `memory` ends with the node."""
-    map_size: Positive = 1024 * 1024 * 1024
+    map_size: Annotated[int, Meta(ge=1024 * 1024)] = 1024 * 1024 * 1024
     """Bytes; the map grows when it is full."""
     max_readers: Positive = 512
-    """Processes and threads that may read at a time."""
+    """Processes that may have the store open at a time."""
     sync: bool = True
     """Whether a write counts as done only once the disk has it."""
 

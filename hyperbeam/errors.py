@@ -70,8 +70,17 @@ class NotFound(HyperbeamError):
     status = 404
     error = "not_found"
 
-    def __init__(self, name: str = "", detail: str = "", **options: object) -> None:
-        super().__init__(detail or (f"{name!r} was not found" if name else ""), **options)  # type: ignore[arg-type]
+    def __init__(
+        self,
+        name: str = "",
+        detail: str = "",
+        *,
+        error: str | None = None,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        said = detail or (f"{name[:200]!r} was not found" if name else "")
+        super().__init__(said, error=error, param=param, headers=headers)
         self.name = name
 
 
@@ -108,8 +117,16 @@ class Unavailable(HyperbeamError):
     status = 503
     error = "unavailable"
 
-    def __init__(self, detail: str = "", *, retry_after: int = 1, **options: object) -> None:
-        super().__init__(detail, **options)  # type: ignore[arg-type]
+    def __init__(
+        self,
+        detail: str = "",
+        *,
+        retry_after: int = 1,
+        error: str | None = None,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail, error=error, param=param, headers=headers)
         self.headers.setdefault("retry-after", str(retry_after))
 
 

@@ -88,10 +88,12 @@ class Node:
                     await device.stop()
                 except Exception:
                     log.exception("device %s did not stop cleanly", device.name)
-            await self.upstream.close()
-            self.store.close()
-            self._home.close()
             self._started.clear()
+            await self.upstream.close()
+            try:
+                self.store.close()
+            finally:
+                self._home.close()
 
     async def __aenter__(self) -> Self:
         await self.start()

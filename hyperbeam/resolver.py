@@ -34,20 +34,16 @@ async def resolve_steps(node: Node, steps: Sequence[Step], base: Any = None) -> 
             raise BadRequest(
                 f"{step.text!r} cannot follow a stream: it has to be the path's last part"
             )
-        if step.sub is not None:
-            base = await _resolve_sub(node, step.sub, step.message)
-            continue
-        if step.id is not None:
-            base = node.cache.read(step.id)
-            continue
         device_name = await _device_name(node, step, base)
-        if not step.key:
-            base = {**_as_message(base), **await _values(node, step.message), "device": device_name}
+        request = await _values(node, step.message)
+        called = step.id or step.key
+        if step.sub is not None:
+            called = await _key_of_sub(node, step)
+        elif not called:
+            base = {**_as_message(base), **request, "device": device_name}
             continue
         device = node.device(device_name)
-        called = step.key
         key = device.keys.get(called)
-        request = await _values(node, step.message)
         request["path"] = called
         if key is not None and key.rest:
             request["rest"] = [later.text for later in steps[index + 1 :]]
@@ -83,14 +79,17 @@ async def _call_named(
 
 
 async def _make_base(node: Node, step: Step) -> Any:
-    if step.id is not None:
-        return node.cache.read(step.id)
-    if step.sub is not None:
-        return await _resolve_sub(node, step.sub, step.message)
-    base = await _values(node, step.message)
+    """The first part: an id's message or a sub-path's result, with what is set on it."""
+    values = await _values(node, step.message)
     if step.device is not None:
-        base["device"] = await _device_name(node, step, base)
-    return base
+        values["device"] = await _device_name(node, step, values)
+    if step.id is not None:
+        found = node.cache.read(step.id)
+    elif step.sub is not None:
+        found = await _resolve_sub(node, step.sub, step.message)
+    else:
+        return values
+    return {**_as_message(found), **values} if values.keys() - {"priv"} else found
 
 
 async def _device_name(node: Node, step: Step, base: Any) -> str:
@@ -117,6 +116,17 @@ async def _resolve_sub(node: Node, sub: Resolve, inherited: Message) -> Any:
     if isinstance(result, Stream):
         raise BadRequest("a sub-path cannot give a stream")
     return result
+
+
+async def _key_of_sub(node: Node, step: Step) -> str:
+    """A sub-path behind the first part says which key is called next."""
+    assert step.sub is not None
+    called = await _resolve_sub(node, step.sub, step.message)
+    if isinstance(called, bytes):
+        called = called.decode("utf-8", "replace")
+    if not isinstance(called, str) or not called:
+        raise BadRequest(f"{step.text!r} gives no text, so it names no key to call")
+    return called.lower()
 
 
 def _with_private(steps: Sequence[Step], private: Any) -> list[Step]:

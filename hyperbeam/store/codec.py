@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 from ..errors import BadRequest
 from ..message import Atom, Link, Message

@@ -10,7 +10,11 @@ from hyperbeam.node import Node
         ("/~message@1.0&hello=world/hello", "world"),
         ("/~message@1.0&a+integer=7/a", 7),
         ("/~message@1.0&a=(~message@1.0&q=5/q)/a", "5"),
-        ("/~message@1.0&x=y&y=z/(~message@1.0&q=x/q)", "x"),
+        ("/~message@1.0&x=y&y=z/(~message@1.0&q=x/q)", "y"),
+        ("/(~message@1.0&q=x)/q", "x"),
+        ("/(~message@1.0&q=x)&r=y/r", "y"),
+        ("/(~message@1.0&q=x)~any@1.0/q", "any q"),
+        ("/q~(~message@1.0&d=any@1.0/d)", "any q"),
         ("/~message@1.0&a=1/~message@1.0/a", "1"),
         ("/~message@1.0&a=1/a~message@1.0", "1"),
         ("/~message@1.0&a=1/set&b+integer=2/b", 2),
@@ -49,6 +53,14 @@ async def test_resolving_on_a_base(node: Node) -> None:
     }
 
 
+async def test_an_id_gives_the_base(node: Node) -> None:
+    written = node.cache.write({"a": 1, "list": ["x", "y"]})
+    assert await node.resolve(None, f"/{written}/a") == 1
+    assert await node.resolve(None, f"/{written}/list/2") == "y"
+    assert await node.resolve(None, f"/{written}&b=2/b") == "2"
+    assert await node.resolve(None, f"/{written}~any@1.0/a") == "any a"
+
+
 async def test_a_stream_ends_a_path(node: Node) -> None:
     result = await node.resolve(None, "/~echo@1.0/stream")
     assert isinstance(result, Stream)
@@ -73,6 +85,15 @@ async def test_a_stream_ends_a_path(node: Node) -> None:
 )
 async def test_not_found(node: Node, path: str) -> None:
     with pytest.raises(NotFound):
+        await node.resolve(None, path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/~message@1.0/(~echo@1.0/value)", "/~message@1.0/(~message@1.0&a=1)", "/a~(~echo@1.0/value)"],
+)
+async def test_sub_paths_that_name_nothing(node: Node, path: str) -> None:
+    with pytest.raises(BadRequest):
         await node.resolve(None, path)
 
 
