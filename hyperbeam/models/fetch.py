@@ -90,15 +90,17 @@ def from_hub(folder: Path, repo: str, file: str, *, progress: bool) -> Path:
             f"without it there are {known_names()}"
         ) from error
     if not progress:
-        hub.utils.disable_progress_bars()
+        importlib.import_module("huggingface_hub.utils").disable_progress_bars()
     try:
         if not file:
             file = _only_gguf(repo, hub.list_repo_files(repo))
         fetched = hub.hf_hub_download(repo, file, local_dir=folder)
-    except (ConfigError, OSError):
+    except ConfigError:
         raise
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        reason = " ".join(line for line in str(error).splitlines()[:3] if line)
         raise ConfigError(f"cannot fetch {repo} from the hub: {reason}") from error
     path = checked_gguf(Path(fetched))
     stamp(path, sha256_file(path))
