@@ -56,10 +56,10 @@ class Exit:
 class Child:
     """Runs `command` until stopped, starting it again with growing delays when it dies.
 
-    Whoever owns the child calls `ready()` when it serves. Five deaths in a row before
-    it ever did, exit status 78, or SIGILL make the state `failed`; once it has been ready it
-    is started again without end, `backoff` = (first, longest) seconds apart. A child that is
-    not ready `start_timeout` seconds after its start is ended, which counts as a death.
+    Whoever owns the child calls `ready()` when it serves. Before it ever did, five deaths
+    in a row, exit status 78 or SIGILL make the state `failed`; later it is started again
+    without end, `backoff` = (first, longest) seconds apart. A child that is not ready
+    `start_timeout` seconds after its start is ended, which counts as a death.
 
     `on_line(line)` gets every line of its output, which also goes to the logger
     `hyperbeam.backend.<name>`. `on_state(state)` is called at each change. `env` is added to
@@ -141,7 +141,7 @@ class Child:
                 self.last_exit = end
                 was_ready = was_ready or served is not None
                 deaths = 1 if served is not None and served >= SETTLED else deaths + 1
-                if end.final or (deaths >= STARTS and not was_ready):
+                if not was_ready and (end.final or deaths >= STARTS):
                     self._log.error("%s: %s; not started again", self.name, end.reason)
                     self._set("failed")
                     return

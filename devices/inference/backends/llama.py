@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ SERVER = Path(__file__).with_name("llama_server.py")
 SOCKET = "llama.sock"
 CONTEXT_RANGE = (128, 1 << 20)
 SLOTS_RANGE = (1, 64)
+_COMPLAINT = re.compile(r" E (.*\berror\b.*:.*)")
 _HEALTH_INTERVAL = 0.05
 _STATES: Mapping[ChildState, State] = {
     "stopped": "off",
@@ -218,9 +220,9 @@ class LlamaBackend:
 def _complaint(lines: Sequence[str]) -> str:
     """The most telling line: llama.cpp's last ones only say that something failed."""
     for line in reversed(lines):
-        _, marked, text = line.partition(" E ")
-        if marked and "error" in text:
-            return text.strip()
+        found = _COMPLAINT.search(line)
+        if found:
+            return found[1].strip()
     return lines[-1] if lines else ""
 
 

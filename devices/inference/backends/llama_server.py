@@ -150,7 +150,7 @@ def serve(options: argparse.Namespace) -> NoReturn:
     try:
         server = engine.Server(params)
     except RuntimeError as error:
-        _give_up(f"llama.cpp cannot serve {options.model}: {error}", status=1)
+        _give_up(f"llama.cpp cannot serve {options.model}: {error}")
     ready = {
         "ready": True,
         "address": server.listening_address,
@@ -164,10 +164,10 @@ def serve(options: argparse.Namespace) -> NoReturn:
         signal.pause()
 
 
-def _give_up(reason: str, status: int = USELESS) -> NoReturn:
+def _give_up(reason: str) -> NoReturn:
     sys.stderr.write(reason + "\n")
     sys.stderr.flush()
-    os._exit(status)
+    os._exit(USELESS)
 
 
 def main() -> None:
