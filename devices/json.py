@@ -42,7 +42,7 @@ class JSONDevice(Device):
         if isinstance(payload, str):
             payload = payload.encode("utf-8", "surrogatepass")
         if not isinstance(payload, bytes):
-            raise BadRequest(f"{target!r} is a {type(payload).__name__}, not JSON text")
+            raise BadRequest(f"{target!r} is of type {type(payload).__name__}, not JSON text")
         if not payload.strip():
             raise BadRequest(f"there is no JSON to read: {target!r} is empty", param=target)
         return json.decode(payload)
