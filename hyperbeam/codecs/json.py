@@ -21,7 +21,8 @@ from .structured import LINK_SUFFIX
 MAX_DEPTH = 128
 MAX_ITEMS = 200_000
 
-_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
+# A string that nothing closes runs to the end, so that one pass suffices whatever it holds.
+_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -115,7 +116,7 @@ def _text(value: bytes) -> str:
 def _check_depth(data: bytes) -> None:
     depth = 0
     for match in _STRING_OR_BRACKET.finditer(data):
-        match match.group():
+        match data[match.start() : match.start() + 1]:
             case b"[" | b"{":
                 depth += 1
                 if depth > MAX_DEPTH:

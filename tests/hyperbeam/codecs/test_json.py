@@ -93,6 +93,8 @@ def test_what_is_not_written(value: object) -> None:
         (b"[" * 129 + b"]" * 129, "128 levels deep at byte 128"),
         (b'{"a":' * 100_000, "128 levels deep"),
         (b'["a\nb"]', "line 1 column 4"),
+        (b"[]," * 200 + b'"' + b'\\"' * 500_000, "line 1"),
+        (b"[]," * 200 + b'"\\', "line 1"),
     ],
 )
 def test_what_is_not_read(text: bytes, reason: str) -> None:
