@@ -1,8 +1,8 @@
 """Messages: what every request, reply, route and setting is.
 
 A message is a plain `dict` of lower-case string keys. Values are str, bytes, int,
-float, bool, None, list, message, `Atom` or `Link`. The key `priv` and keys that
-start with `priv.` are private: never encoded, hashed, stored or sent.
+float, bool, None, list, message, `Atom` or `Link`. Keys that start with `priv`
+are private: never encoded, hashed, stored or sent.
 Source: upstream hb_message, hb_private.
 """
 
@@ -62,7 +62,7 @@ def is_device_name(text: str) -> bool:
 
 def is_private(key: str) -> bool:
     """Whether a key never leaves the node."""
-    return key == "priv" or key.startswith("priv.")
+    return key.startswith("priv")
 
 
 def public(message: Message) -> Message:

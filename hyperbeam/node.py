@@ -61,6 +61,7 @@ class Node:
             body_timeout=http.body_timeout,
             keep_alive_comment=http.keep_alive_comment,
         )
+        self._running: list[Device] = []
         self._started = asyncio.Event()
 
     async def start(self) -> None:
@@ -71,8 +72,7 @@ class Node:
             self._load_devices()
             self.routes = load_routes(routes_file(self.config))
             await self.server.start()
-            for device in self.devices.values():
-                await device.start()
+            await self._start_devices()
         except BaseException:
             await self.stop()
             raise
@@ -83,7 +83,8 @@ class Node:
         try:
             await self.server.drain(drain)
         finally:
-            for device in reversed(self.devices.values()):
+            while self._running:
+                device = self._running.pop()
                 try:
                     await device.stop()
                 except Exception:
@@ -169,6 +170,29 @@ class Node:
             name = route.device if route is not None else ""
         return self.devices.get(name)
 
+    async def _start_devices(self) -> None:
+        for name, device in list(self.devices.items()):
+            try:
+                await device.start()
+            except ConfigError:
+                raise
+            except Exception as error:
+                log.exception("device %s does not start", name)
+                self._failed(name, error)
+            else:
+                self._running.append(device)
+        self._check_required()
+
+    def _failed(self, name: str, error: Exception) -> None:
+        self.devices.pop(name, None)
+        self.failures[name] = f"{type(error).__name__}: {error}"
+
+    def _check_required(self) -> None:
+        for name in self.config.required:
+            if name not in self.devices:
+                reason = self.failures.get(name, "there is none of that name")
+                raise ConfigError(f"device {name} is required, but does not load: {reason}")
+
     def _load_devices(self) -> None:
         loaded = registry.discover(self.config.device_path, self.config.devices)
         self.failures = loaded.failures
@@ -187,12 +211,8 @@ class Node:
                 raise
             except Exception as error:
                 log.exception("device %s does not load", name)
-                self.failures[name] = f"{type(error).__name__}: {error}"
-        for name in self.config.required:
-            if name not in self.devices:
-                raise ConfigError(
-                    f"device {name} is required: {self.failures.get(name, 'not found')}"
-                )
+                self._failed(name, error)
+        self._check_required()
         unknown = sorted(set(self.config.sections) - claimed)
         if unknown:
             source = self.config.file or "the configuration"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Mapping
@@ -34,7 +33,6 @@ OWNER = "hyperbeam"
 _READ = ("GET", "HEAD")
 _MARK = "inference.api"
 _LATER = 2
-_LOOK_AGAIN = 0.05
 _OFF_LATER = 60
 
 
@@ -70,8 +68,7 @@ class Inference(Device):
     async def ready(self, url: str) -> str:
         """Wait until the model answers, or cannot."""
         backend = self.backend
-        while backend.state == "loading":
-            await asyncio.sleep(_LOOK_AGAIN)
+        await backend.settled()
         if backend.state == "off":
             return ""
         if backend.state == "failed":

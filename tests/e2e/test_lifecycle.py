@@ -30,6 +30,12 @@ def children(node: NodeProcess) -> list[psutil.Process]:
     return psutil.Process(node.process.pid).children(recursive=True)
 
 
+def model_of(node: NodeProcess) -> psutil.Process:
+    """The process that has the model: the one at the end of the chain."""
+    (last,) = [process for process in children(node) if not process.children()]
+    return last
+
+
 def gone(processes: list[psutil.Process]) -> bool:
     return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes)
 
@@ -106,7 +112,7 @@ def test_kill_9_leaves_nothing_running(own: NodeProcess) -> None:
 
 
 def test_a_killed_backend_comes_back(own: NodeProcess) -> None:
-    (model,) = [p for p in children(own) if "llama_server" in " ".join(p.cmdline())]
+    model = model_of(own)
     model.kill()
     until(lambda: httpx.get(own.url + "/health").status_code == 503)
     reply = httpx.post(own.url + CHAT, json=LONG)
@@ -118,7 +124,7 @@ def test_a_killed_backend_comes_back(own: NodeProcess) -> None:
 
 def test_a_backend_killed_in_mid_stream_is_an_error_event(own: NodeProcess) -> None:
     body = {**LONG, "stream": True, "max_tokens": 1500, "ignore_eos": True}
-    (model,) = [p for p in children(own) if "llama_server" in " ".join(p.cmdline())]
+    model = model_of(own)
     seen = []
     with httpx.stream("POST", own.url + CHAT, json=body, timeout=60) as reply:
         lines = reply.iter_lines()

@@ -1,5 +1,6 @@
 """A device of somebody else's: a file in a folder, and an installed package."""
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -128,10 +129,8 @@ def test_a_device_that_raises_gives_500_with_an_id_that_the_log_has(
         assert reply.status_code == 500
         assert "secret" not in reply.text
         assert "Traceback" not in reply.text
-        (word,) = [
-            w for w in reply.json()["body"].split() if w.strip(".,").isalnum() and len(w) > 7
-        ]
-        node.wait_for(word.strip(".,"))
+        (number,) = re.findall(r"\b[0-9a-f]{16}\b", reply.json()["body"])
+        node.wait_for(number)
         assert httpx.get(node.url + "/~meta@1.0/live").status_code == 200
     finally:
         assert node.stop() == 0

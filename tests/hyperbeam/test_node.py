@@ -1,15 +1,42 @@
-import asyncio
 import json
 from pathlib import Path
 
 import httpx
 import pytest
 
-from hyperbeam import BadRequest, ConfigError, Device, Message, NotFound
+from hyperbeam import BadRequest, ConfigError, Message, NotFound
+from hyperbeam.config import load
 from hyperbeam.errors import HyperbeamError
 from hyperbeam.node import Node, names_device
 
 from .conftest import StartNode
+
+STOPPING = """
+from hyperbeam import ConfigError, Device
+
+
+class A(Device):
+    name = "a@1.0"
+    stopped = False
+
+    async def start(self):
+        pass
+
+    async def stop(self):
+        self.stopped = True
+
+
+class B(A):
+    name = "b@1.0"
+
+    async def stop(self):
+        self.stopped = True
+        raise RuntimeError("no stop")
+
+
+class C(A):
+    name = "c@1.0"
+"""
 
 
 async def get(node: Node, path: str, **headers: str) -> httpx.Response:
@@ -127,23 +154,39 @@ async def test_secrets_of_the_head_are_no_keys(node: Node) -> None:
 
 
 async def test_a_device_that_does_not_stop_does_not_hinder_the_others(
-    start_node: StartNode,
+    start_node: StartNode, tmp_path: Path
 ) -> None:
-    node = await start_node()
-    stopped = asyncio.Event()
-
-    class Bad(Device):
-        name = "bad@1.0"
-
-        async def stop(self) -> None:
-            raise RuntimeError("no")
-
-    class Good(Device):
-        name = "good@1.0"
-
-        async def stop(self) -> None:
-            stopped.set()
-
-    node.devices = {"good@1.0": Good(node), **node.devices, "bad@1.0": Bad(node)}
+    folder = tmp_path / "more"
+    folder.mkdir()
+    (folder / "more.py").write_text(STOPPING)
+    node = await start_node(device_path=[str(folder)])
     await node.stop()
-    assert stopped.is_set()
+    assert all(node.devices[name].stopped for name in ("a@1.0", "b@1.0", "c@1.0"))
+
+
+async def test_only_what_was_started_is_stopped(start_node: StartNode, tmp_path: Path) -> None:
+    folder = tmp_path / "more"
+    folder.mkdir()
+    (folder / "more.py").write_text(STOPPING.replace("pass", "raise ConfigError('no start')"))
+    node = Node(
+        load(
+            environment={},
+            flags={"home": str(tmp_path / "x"), "http.port": 0, "device_path": [str(folder)]},
+        )
+    )
+    with pytest.raises(ConfigError, match="no start"):
+        await node.start()
+    assert not any(node.devices[name].stopped for name in ("a@1.0", "b@1.0", "c@1.0"))
+
+
+async def test_a_device_that_does_not_start_is_named(start_node: StartNode, tmp_path: Path) -> None:
+    folder = tmp_path / "more"
+    folder.mkdir()
+    (folder / "more.py").write_text(STOPPING.replace("pass", "raise OSError('no start')"))
+    node = await start_node(device_path=[str(folder)])
+    assert node.failures["a@1.0"] == "OSError: no start"
+    reply = await get(node, "/~a@1.0/x", accept="application/json")
+    assert reply.status_code == 404
+    assert "no start" in reply.json()["body"]
+    with pytest.raises(ConfigError, match=r"required.*no start"):
+        await start_node(device_path=[str(folder)], required=["a@1.0"])

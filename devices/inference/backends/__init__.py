@@ -34,7 +34,13 @@ class Backend(Protocol):
         """The name of the model that runs."""
 
     async def start(self) -> None:
-        """Begin to load and return at once; trouble shows in `state` and `detail`."""
+        """Begin to load and return at once; later trouble shows in `state` and `detail`.
+
+        Raises ConfigError for what the operator has to mend first.
+        """
+
+    async def settled(self) -> None:
+        """Wait while it is loading."""
 
     async def stop(self, grace: float) -> None:
         """End it and all its processes: TERM, up to `grace` seconds, KILL."""

@@ -84,6 +84,7 @@ class LlamaBackend:
         self._task: asyncio.Task[None] | None = None
         self._health: asyncio.Task[None] | None = None
         self._error = ""
+        self._settled = asyncio.Event()
         self._sha256: str | None = None
         self._ready: dict[str, Any] = {}
 
@@ -130,10 +131,12 @@ class LlamaBackend:
         return []
 
     async def start(self) -> None:
-        """Begin to load; returns at once."""
+        """Begin to load; returns at once. Raises ConfigError where there is no such model."""
         if self._task is None:
+            path = await asyncio.to_thread(models.path_of, self._config.model)
             self._error = ""
-            self._task = asyncio.create_task(self._start(), name="llama start")
+            self._settled.clear()
+            self._task = asyncio.create_task(self._start(path), name="llama start")
 
     async def stop(self, grace: float) -> None:
         """End the child and all its processes."""
@@ -155,11 +158,9 @@ class LlamaBackend:
                 about[name] = self._ready[name]
         return about
 
-    async def _start(self) -> None:
-        name = self._config.model
+    async def _start(self, path: Path) -> None:
         try:
-            path = await asyncio.to_thread(models.path_of, name)
-            self._sha256 = models.sha256_of(name)
+            self._sha256 = models.sha256_of(self._config.model)
             child = Child(
                 self._command(path),
                 name=self.kind,
@@ -170,9 +171,9 @@ class LlamaBackend:
             )
             await child.start()
         except ConfigError as error:
-            self._error = error.detail
+            self._fail(error.detail)
         except OSError as error:
-            self._error = f"the model {self.model} cannot be started: {error}"
+            self._fail(f"the model {self.model} cannot be started: {error}")
         else:
             self._child = child
 
@@ -191,7 +192,19 @@ class LlamaBackend:
             command.append("--verbose")
         return command
 
+    async def settled(self) -> None:
+        """Wait while it is loading."""
+        await self._settled.wait()
+
+    def _fail(self, error: str) -> None:
+        self._error = error
+        self._settled.set()
+
     def _changed(self, state: ChildState) -> None:
+        if _STATES[state] == "loading":
+            self._settled.clear()
+        else:
+            self._settled.set()
         if state != "running":
             self._end_health_check()
 

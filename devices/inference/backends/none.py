@@ -12,10 +12,7 @@ class NoBackend:
 
     kind = "none"
     state: State = "off"
-    detail = (
-        "this node runs no model: start it with `hyperbeam serve --profile inference`, "
-        "or let a route name a backend"
-    )
+    detail = "this node runs no model: start it with `hyperbeam serve --profile inference`"
     url = ""
     model = ""
 
@@ -25,6 +22,9 @@ class NoBackend:
 
     async def start(self) -> None:
         """Nothing to start."""
+
+    async def settled(self) -> None:
+        """Off from the beginning."""
 
     async def stop(self, grace: float) -> None:
         """Nothing to stop."""

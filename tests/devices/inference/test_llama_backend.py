@@ -223,11 +223,13 @@ async def failed(config: Config, home: Path) -> str:
 
 async def test_a_missing_model_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setenv("HB_MODELS", str(tmp_path))
-    assert f"`hyperbeam models pull {models.DEFAULT_MODEL}`" in await failed(Config(), tmp_path)
+    with pytest.raises(ConfigError, match=f"`hyperbeam models pull {models.DEFAULT_MODEL}`"):
+        await LlamaBackend(Config(), tmp_path).start()
 
 
 async def test_a_name_that_is_no_model(tmp_path):
-    assert models.DEFAULT_MODEL in await failed(Config(model="gpt"), tmp_path)
+    with pytest.raises(ConfigError, match=models.DEFAULT_MODEL):
+        await LlamaBackend(Config(model="gpt"), tmp_path).start()
 
 
 async def test_a_damaged_file_is_a_failure_with_its_reason(model, tmp_path):
