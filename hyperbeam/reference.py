@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,6 +20,23 @@ _HEAD = """\
 # Settings of the node. What is commented out is the default.
 # A flag of `hyperbeam serve` beats the environment (HB_<SECTION>_<KEY>, as HB_HTTP_PORT),
 # which beats this file, which beats the profile.
+"""
+_INTRODUCTION = """\
+# Configuration
+
+`hyperbeam serve` reads `hyperbeam.toml` in the working folder, or the file that `--config` or
+`HB_CONFIG` names. `hyperbeam init` writes one with everything below. The first that says
+something wins:
+
+1. a flag: `--port 9000`, or for any setting `--set http.port=9000`
+2. the environment: `HB_HTTP_PORT=9000` (`HB_<SECTION>_<KEY>`), and `HB_HOME`, `HB_PROFILE`,
+   `HB_ROUTES`, `HB_PRINT` and `HB_DEVICE_PATH` (lists by comma, folders by colon)
+3. the file
+4. the profile: `--profile inference` is `inference.backend = "llama"`
+5. the default
+
+A setting that does not exist or does not fit is refused by name, exit status 2. `HB_MODELS` is
+the folder of the model files. `HB_PRINT=http,inference` shows log topics in full, `all` every one.
 """
 _NOT_IN_FILE = frozenset({"http", "store", "sections", "file"})
 
@@ -67,3 +86,12 @@ def _field_docs(struct: type) -> dict[str, str]:
         ):
             docs[statement.target.id] = " ".join(following.value.value.split())
     return docs
+
+
+def markdown() -> str:
+    """docs/config.md."""
+    return f"{_INTRODUCTION}\n```toml\n{commented_config()}```\n"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(markdown(), encoding="utf-8")
