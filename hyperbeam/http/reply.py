@@ -43,6 +43,7 @@ OWN = frozenset(
 )
 """Headers that this layer writes or that end at this hop: a result cannot set them."""
 
+_ELSEWHERE = frozenset({"body", "status"})
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+\Z")
 _UNSAFE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -67,7 +68,7 @@ def render(result: Any, request: Message) -> Reply:
         content = result.get("content-type")
         body = result.get("body")
         if isinstance(content, str) and isinstance(body, str | bytes):
-            return _as_is(result, content, body, request)
+            return _as_is(result, body, request)
     return _negotiated(result, request)
 
 
@@ -98,7 +99,7 @@ def cors(request: Message) -> Headers:
     return CORS.copy()
 
 
-def header_fields(values: Message) -> Headers:
+def header_fields(values: Message, skip: frozenset[str] = frozenset()) -> Headers:
     """The plain values of a message as header fields.
 
     Left out: private keys, lists and messages, names that are no header name, values that
@@ -106,6 +107,8 @@ def header_fields(values: Message) -> Headers:
     """
     fields: Headers = []
     for name, value in values.items():
+        if name in skip or name in OWN:
+            continue
         if isinstance(value, str):
             text: str = value
         elif isinstance(value, bool):
@@ -114,16 +117,17 @@ def header_fields(values: Message) -> Headers:
             text = str(value)
         else:
             continue
-        if name in OWN or is_private(name) or not _NAME.match(name) or _UNSAFE.search(text):
+        if is_private(name) or not _NAME.match(name):
             continue
-        fields.append((name.encode("ascii"), text.strip().encode("utf-8", "replace")))
+        if text.isprintable() or not _UNSAFE.search(text):
+            fields.append((name.encode("ascii"), text.strip().encode("utf-8", "replace")))
     return fields
 
 
-def _as_is(message: Message, content: str, body: str | bytes, request: Message) -> Reply:
+def _as_is(message: Message, body: str | bytes, request: Message) -> Reply:
     raw = body.encode("utf-8", "replace") if isinstance(body, str) else body
-    values = without(message, ("body", "content-type", "status"))
-    headers = [*header_fields({"content-type": content}), *header_fields(values), *cors(request)]
+    headers = header_fields(message, _ELSEWHERE)
+    headers += cors(request)
     return _sized(Reply(_status(message), raw, headers))
 
 

@@ -21,6 +21,7 @@ KEEP_IDLE = 4.0
 """Seconds that an idle connection is kept: some backends close theirs after five."""
 MAX_IDLE = 256
 """Idle connections kept for one origin."""
+REMEMBERED = 256
 READ_LIMIT = 64 * 1024 * 1024
 
 _OWN = frozenset(
@@ -65,6 +66,7 @@ class Upstream:
         self._open: set[ClientConnection] = set()
         self._sweeper: asyncio.TimerHandle | None = None
         self._ssl: ssl.SSLContext | None = None
+        self._targets: dict[str, tuple[Origin, bytes, bytes]] = {}
 
     async def request(
         self,
@@ -88,7 +90,7 @@ class Upstream:
         answer), `backend_invalid` (it answered no HTTP); GatewayTimeout `connect_timeout`
         (nothing was sent), `first_byte_timeout`.
         """
-        origin, host, target = _parse(url)
+        origin, host, target = self._target(url)
         data = _request_head(method, host, target, headers, body) + body
         connection = self._take(origin)
         if connection is not None:
@@ -117,6 +119,16 @@ class Upstream:
         for connection in list(self._open):
             connection.close()
         self._idle.clear()
+
+    def _target(self, url: str) -> tuple[Origin, bytes, bytes]:
+        """`_parse` with a memory: backends are asked for few URLs, often."""
+        found = self._targets.get(url)
+        if found is None:
+            found = _parse(url)
+            if len(self._targets) >= REMEMBERED:
+                self._targets.clear()
+            self._targets[url] = found
+        return found
 
     async def _send(
         self,

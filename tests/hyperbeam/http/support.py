@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import socket
+import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -108,7 +111,16 @@ class Client:
         """Whether the server has closed without sending anything more."""
         return bool(await soon(self.reader.read(1)) == b"")
 
-    def abort(self) -> None:
+    def leave(self, way: str) -> None:
+        """Go away: `close` (FIN), `reset` (RST) or `half-close` (FIN, and still reading)."""
+        if way == "half-close":
+            self.writer.write_eof()
+            return
+        if way == "reset":
+            sock = self.writer.get_extra_info("socket")
+            linger = struct.pack("ii", 1, 0)
+            with socket.socket(fileno=os.dup(sock.fileno())) as copy:
+                copy.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self.writer.transport.abort()
 
     async def close(self) -> None:

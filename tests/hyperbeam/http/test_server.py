@@ -8,6 +8,7 @@ import pytest
 
 from hyperbeam import BadRequest, ConfigError, Message, Unavailable
 from hyperbeam.http import Server
+from hyperbeam.http.limits import PIPELINE_LIMIT
 
 from .support import Handler, soon, until
 
@@ -203,7 +204,7 @@ class Held:
 GET = b"GET /%d HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
-@pytest.mark.parametrize("way", ["close", "abort", "half-close"])
+@pytest.mark.parametrize("way", ["close", "reset", "half-close"])
 @pytest.mark.parametrize("pipelined", [0, 3])
 async def test_a_leaving_client_cancels_its_request(
     serve: Any, connect: Any, way: str, pipelined: int
@@ -214,15 +215,27 @@ async def test_a_leaving_client_cancels_its_request(
     await client.send(b"".join(GET % n for n in range(1 + pipelined)))
     await soon(held.running.wait())
     assert server.in_flight == 1
-    if way == "close":
-        client.writer.close()
-    elif way == "abort":
-        client.abort()
-    else:
-        client.writer.write_eof()
+    client.leave(way)
+    if way == "half-close":
         assert await client.at_end()
     await soon(held.cancelled.wait())
     await until(lambda: not server.in_flight)
+
+
+async def test_what_waits_behind_a_request_is_bounded(serve: Any, connect: Any) -> None:
+    held = Held()
+    server = await serve(held)
+    client = await connect(server)
+    await client.send(GET % 1)
+    await soon(held.running.wait())
+    (connection,) = server._state.connections
+    sending = asyncio.create_task(client.send(*[b"x" * 65_536] * 500))
+    await until(lambda: connection.flow.read_paused)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(connection._waiting) <= PIPELINE_LIMIT + 256 * 1024
+    assert not sending.done()
+    sending.cancel()
 
 
 async def test_a_leaving_client_is_no_error_in_the_log(
@@ -233,7 +246,7 @@ async def test_a_leaving_client_is_no_error_in_the_log(
     client = await connect(server)
     await client.send(GET % 1)
     await soon(held.running.wait())
-    client.abort()
+    client.leave("reset")
     await soon(held.cancelled.wait())
     await until(lambda: not server.in_flight)
     assert not caplog.records

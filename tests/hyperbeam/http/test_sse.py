@@ -134,7 +134,7 @@ async def test_the_source_is_closed_when_the_client_goes(
         source.give(EVENT)
         await client.head()
         await client.chunk()
-    client.writer.close()
+    client.leave("close")
     await soon(source.closed.wait())
     await until(lambda: not server.in_flight)
 
@@ -152,7 +152,7 @@ async def test_a_generator_is_ended_when_the_client_goes(serve: Any, connect: An
     client = await connect(await serve(streaming(generate())))
     await begin(client)
     await client.head()
-    client.abort()
+    client.leave("reset")
     await soon(ended.wait())
 
 
@@ -181,7 +181,10 @@ async def test_a_slow_reader_holds_the_source_back(serve: Any, connect: Any) -> 
     assert reply.body == chunk * count
 
 
-async def test_a_slow_reader_that_leaves_closes_the_source(serve: Any, connect: Any) -> None:
+@pytest.mark.parametrize("way", ["close", "reset", "half-close"])
+async def test_a_slow_reader_that_leaves_closes_the_source(
+    serve: Any, connect: Any, way: str
+) -> None:
     source = Source()
     source.give(*[b"x" * 65_536] * 400, None)
     server = await serve(streaming(source))
@@ -191,7 +194,7 @@ async def test_a_slow_reader_that_leaves_closes_the_source(serve: Any, connect: 
     await soon(source.asked.wait())
     (connection,) = server._state.connections
     await until(lambda: connection.flow.write_paused)
-    client.abort()
+    client.leave(way)
     await soon(source.closed.wait())
 
 
@@ -230,6 +233,21 @@ async def test_no_comment_before_the_first_byte_or_elsewhere(serve: Any, connect
     assert await client.chunk() == b"\n\n"
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(client.reader.readexactly(1), 0.2)
+
+
+async def test_comments_do_not_pile_up_before_a_slow_reader(serve: Any, connect: Any) -> None:
+    source = Source()
+    source.give(*[b"x" * 65_534 + b"\n\n"] * 100)
+    server = await serve(streaming(source), keep_alive_comment=0.01)
+    client = await connect(server)
+    client.writer.transport.pause_reading()
+    await begin(client)
+    await soon(source.asked.wait())
+    (connection,) = server._state.connections
+    await until(lambda: connection.flow.write_paused)
+    before = len(asyncio.all_tasks())
+    await asyncio.sleep(0.2)  # many intervals: a comment that waits would be a task
+    assert len(asyncio.all_tasks()) <= before + 1
 
 
 async def test_comments_can_be_turned_off(serve: Any, connect: Any) -> None:
