@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from typing import Any
+from contextlib import aclosing
+from typing import Any, Self
 
 from hyperbeam import BadRequest, Device, Forbidden, Message, Stream, key
 from hyperbeam.http.upstream import UpstreamResponse
@@ -68,8 +68,9 @@ class Relay(Device):
         try:
             result = await self.call(base, request)
             if isinstance(result, Stream):
-                async for _ in result.source:
-                    pass
+                async with aclosing(result):
+                    async for _ in result.source:
+                        pass
         except Exception as error:
             log.warning("cast failed: %s", error)
 
@@ -96,7 +97,7 @@ class Relay(Device):
         }
         content_type = kept.pop("content-type", "application/octet-stream")
         if content_type.startswith("text/event-stream"):
-            return Stream(_chunks(response, node), content_type, response.status, kept)
+            return Stream(_Body(response, node), content_type, response.status, kept)
         try:
             data = await response.read(_BODY_IN_MEMORY)
         finally:
@@ -105,13 +106,24 @@ class Relay(Device):
         return {**kept, "status": response.status, "content-type": content_type, "body": data}
 
 
-async def _chunks(response: UpstreamResponse, node: RouteNode) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in response:
-            yield chunk
-    finally:
-        node.in_flight -= 1
-        await response.aclose()
+class _Body:
+    """A relayed stream; its node counts as busy until it is closed, begun or not."""
+
+    def __init__(self, response: UpstreamResponse, node: RouteNode) -> None:
+        self._response = response
+        self._node: RouteNode | None = node
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await anext(self._response)
+
+    async def aclose(self) -> None:
+        if self._node is not None:
+            self._node.in_flight -= 1
+            self._node = None
+        await self._response.aclose()
 
 
 def _path(base: Any, request: Message) -> str:

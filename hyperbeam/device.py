@@ -109,11 +109,17 @@ class Device:
 class Stream:
     """A reply that is sent while it is made; the reply layer's only streaming value.
 
-    `source` gives the body's bytes, a chunk a time, and is closed (`aclose`) when the
-    client goes. `passthrough` chunks are whole transfer units that are sent as they are.
+    `source` gives the body's bytes, a chunk at a time; each is sent at once, as it is.
+    It is closed at its end and when the client goes, also before its first chunk.
     """
 
     source: AsyncIterator[bytes]
     content_type: str = "text/event-stream"
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
+
+    async def aclose(self) -> None:
+        """Close the source, where it can be closed."""
+        close = getattr(self.source, "aclose", None)
+        if close is not None:
+            await close()

@@ -52,7 +52,7 @@ async def send_stream(
             return
         await _send_chunks(first, source, send, is_events(stream), comment_after, error_event)
     finally:
-        await _close(source)
+        await _close(stream)
 
 
 def stream_headers(stream: Stream, request: Message) -> Headers:
@@ -151,11 +151,8 @@ class Heart:
             )
 
 
-async def _close(source: AsyncIterator[bytes]) -> None:
-    aclose = getattr(source, "aclose", None)
-    if aclose is None:
-        return
+async def _close(stream: Stream) -> None:
     try:
-        await aclose()
+        await stream.aclose()
     except Exception:
         log.exception("the source of a stream did not close cleanly")

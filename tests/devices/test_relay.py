@@ -55,8 +55,14 @@ async def backend() -> AsyncIterator[tuple[Backend, int]]:
 
 
 @pytest.fixture
+def node_of() -> list[Node]:
+    """The node behind `relaying`."""
+    return []
+
+
+@pytest.fixture
 async def relaying(
-    start_node: StartNode, backend: tuple[Backend, int], tmp_path: Path
+    start_node: StartNode, backend: tuple[Backend, int], tmp_path: Path, node_of: list[Node]
 ) -> AsyncIterator[httpx.AsyncClient]:
     routes = tmp_path / "routes.toml"
     routes.write_text(
@@ -64,6 +70,7 @@ async def relaying(
         '[[routes]]\ntemplate = "/dead"\nnode = "http://127.0.0.1:1"\n'
     )
     node: Node = await start_node(routes=str(routes))  # type: ignore[misc]
+    node_of.append(node)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{node.server.port}") as client:
         yield client
 
@@ -98,6 +105,14 @@ async def test_a_stream_passes_through_and_its_end_reaches_the_backend(
             assert chunk == b"data: 1\n\n"
             break
     await asyncio.wait_for(backend[0].left.wait(), 10)
+
+
+async def test_a_stream_that_nobody_reads_leaves_its_node_free(
+    relaying: httpx.AsyncClient, backend: tuple[Backend, int], node_of: list[Node]
+) -> None:
+    assert (await relaying.head("/v1/stream")).status_code == 200
+    await asyncio.wait_for(backend[0].left.wait(), 10)
+    assert [node.in_flight for node in node_of[0].routes.routes[0].nodes] == [0]
 
 
 @pytest.mark.parametrize(
