@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from contextlib import aclosing
 from typing import Any, Self
 
@@ -25,6 +26,7 @@ _OURS = frozenset(
         "upgrade",
     }
 )
+_UNSAFE = re.compile(r"[\x00-\x20\x7f]")
 _BODY_IN_MEMORY = 64 * 1024 * 1024
 
 log = logging.getLogger("hyperbeam.relay")
@@ -134,7 +136,7 @@ def _path(base: Any, request: Message) -> str:
         raise Forbidden(
             f"{path[:200]!r} is an address; the relay reaches only what a route names: give a path"
         )
-    if any(ord(char) <= 0x20 or ord(char) == 0x7F for char in path):
+    if _UNSAFE.search(path):
         raise BadRequest("relay-path has a space or a control character; percent-encode it")
     return "/" + path.lstrip("/")
 

@@ -24,11 +24,12 @@ from .http.server import Server
 from .http.upstream import Upstream
 from .message import Message, is_id
 from .path import Step, parse
-from .resolver import resolve_steps
+from .resolver import call, resolve_steps
 from .routing import Route, RouteTable, load_routes
 from .store import LMDBStore, MemoryStore, Store
 
 RELAY_DEVICE = "relay@1.0"
+RELAY_KEY = "call"
 INDEX = "/~meta@1.0/info"
 
 log = logging.getLogger("hyperbeam.node")
@@ -141,8 +142,9 @@ class Node:
         if route is None:
             return await self.resolve(None, request)
         if not route.device:
-            call = {**request, "path": "/call", "relay-path": path}
-            return await self.resolve({"device": RELAY_DEVICE}, call)
+            relay = self.device(RELAY_DEVICE)
+            asked = {**request, "path": RELAY_KEY, "relay-path": path}
+            return await call(relay, relay.keys[RELAY_KEY], {}, asked)
         self.device(route.device)
         steps = parse(path, {name: value for name, value in request.items() if name != "path"})
         steps[0] = replace(steps[0], device=route.device)
