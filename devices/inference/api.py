@@ -57,7 +57,7 @@ class Inference(Device):
         if self.config.backend == "llama":
             from .backends.llama import LlamaBackend
 
-            return LlamaBackend(self.config, self.node.home)
+            return LlamaBackend(self.config)
         return none.NoBackend()
 
     async def start(self) -> None:
@@ -120,7 +120,7 @@ class Inference(Device):
             request,
             model=self.backend.model,
             max_tokens=self.config.max_tokens,
-            defaults=getattr(self.backend, "defaults", {}),
+            tools=self.backend.tools,
         )
         self._require_ready()
         headers = {"x-seed": str(wanted.seed), "x-seed-by": wanted.seed_by}

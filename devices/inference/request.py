@@ -76,13 +76,12 @@ def read(
     *,
     model: str,
     max_tokens: int,
-    defaults: Mapping[str, Any],
+    tools: bool,
 ) -> Generation:
     """Read a request message (`body`: bytes; `tee` and `nonce` also as keys).
 
-    `model` is the name of the model that runs, `defaults` what the model's card sets
-    where a request is silent. Raises BadRequest, TooLarge, and Unavailable
-    (`attestation_unavailable`) where `tee` is asked for.
+    `model` is the name of the model that runs, `tools` whether it can call any. Raises
+    BadRequest, TooLarge, and Unavailable (`attestation_unavailable`) where `tee` is asked for.
     """
     body = request.get("body") or b""
     if isinstance(body, str):
@@ -92,13 +91,17 @@ def read(
     fields = parse_object(body)
     nonce = _take_options(fields, request)
     validate(api, fields)
+    if not tools and fields.get("tools") and fields.get("tool_choice") != "none":
+        raise rules.refuse(
+            "tools", f"The model '{model}' calls no tools: leave 'tools' out.", "unsupported_value"
+        )
     seed = fields.get("seed")
     seed_by = "node" if seed is None else "client"
     if seed is None:
         seed = derive_seed(body, nonce)
     stream = bool(fields.get("stream"))
     include_usage = bool((fields.get("stream_options") or {}).get("include_usage"))
-    asked, alternatives = _ask(api, fields, max_tokens, defaults)
+    asked, alternatives = _ask(api, fields, max_tokens)
     prompts = _prompts(fields) if api == "completions" else None
     alone = (fields.get("n") or 1) * len(prompts or [None]) == 1
     if not stream or not alone or alternatives is not None:
@@ -170,9 +173,7 @@ def _tee(value: Any) -> str:
     return _TEE[word]
 
 
-def _ask(
-    api: API, fields: Mapping[str, Any], max_tokens: int, defaults: Mapping[str, Any]
-) -> tuple[dict[str, Any], int | None]:
+def _ask(api: API, fields: Mapping[str, Any], max_tokens: int) -> tuple[dict[str, Any], int | None]:
     """The backend's fields before prompt and seed, and how many alternatives to show."""
     asked = {
         name: value
@@ -183,8 +184,6 @@ def _ask(
         del asked["stop"]
     if all(asked.get(name) is None for name in _LIMITS):
         asked["max_tokens"] = max_tokens
-    for name, value in defaults.items():
-        asked.setdefault(name, value)
     # The embedded server gives no log probabilities at all for zero alternatives.
     if api == "completions" and "logprobs" in asked:
         shown = asked["logprobs"]

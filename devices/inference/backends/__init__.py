@@ -33,6 +33,10 @@ class Backend(Protocol):
     def model(self) -> str:
         """The name of the model that runs."""
 
+    @property
+    def tools(self) -> bool:
+        """Whether the model's chat template knows tools."""
+
     async def start(self) -> None:
         """Begin to load and return at once; later trouble shows in `state` and `detail`.
 

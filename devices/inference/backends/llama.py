@@ -61,11 +61,14 @@ class Defaults:
 
     template: Path | None = None
     temperature: float | None = None
+    tools: bool = True
 
 
 # the file's own template has a system message with which this model answers nonsense
 DEFAULTS = {
-    models.DEFAULT_MODEL: Defaults(Path(__file__).with_name("smollm2.jinja"), temperature=0.0)
+    models.DEFAULT_MODEL: Defaults(
+        Path(__file__).with_name("smollm2.jinja"), temperature=0.0, tools=False
+    )
 }
 
 
@@ -74,11 +77,11 @@ class LlamaBackend:
 
     kind = "llama"
 
-    def __init__(self, config: LlamaConfig, home: Path) -> None:
+    def __init__(self, config: LlamaConfig) -> None:
         _require("slots", config.slots, SLOTS_RANGE)
         _require("context", config.context, CONTEXT_RANGE)
         self._config = config
-        self._home = home
+        self._defaults = DEFAULTS.get(config.model, Defaults())
         self._threads = config.threads or default_threads()
         self._child: Child | None = None
         self._task: asyncio.Task[None] | None = None
@@ -93,6 +96,11 @@ class LlamaBackend:
         """The model's name: a path's last part without `.gguf`, else as configured."""
         name = self._config.model
         return name if name in models.CATALOGUE else Path(name).name.removesuffix(".gguf")
+
+    @property
+    def tools(self) -> bool:
+        """Not for the embedded model; other files' templates are not looked into."""
+        return self._defaults.tools
 
     @property
     def state(self) -> State:
@@ -178,7 +186,7 @@ class LlamaBackend:
             self._child = child
 
     def _command(self, path: Path) -> list[str]:
-        defaults = DEFAULTS.get(self._config.model, Defaults())
+        defaults = self._defaults
         command = [
             *(sys.executable, "-P", str(SERVER), "--model", str(path), "--alias", self.model),
             *("--slots", str(self._config.slots), "--context", str(self._config.context)),

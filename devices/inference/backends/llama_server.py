@@ -110,6 +110,8 @@ def parameters(options: argparse.Namespace, address: str) -> Any:
     params.cache_idle_slots = False
     params.fit_params = False
     params.n_gpu_layers = 0
+    # a last message of the assistant's is history, as with OpenAI, not the answer's beginning
+    params.prefill_assistant = False
 
     if options.template:
         params.chat_template = Path(options.template).read_text()

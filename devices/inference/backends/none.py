@@ -15,6 +15,7 @@ class NoBackend:
     detail = "this node runs no model: start it with `hyperbeam serve --profile inference`"
     url = ""
     model = ""
+    tools = True
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:

@@ -76,7 +76,7 @@ class Dummy:
         self.state: State = "ready"
         self.detail = ""
         self.model = MODEL
-        self.defaults: dict[str, Any] = {}
+        self.tools = True
         self.url = ""
         self.headers = HEADERS
         self._server: asyncio.Server | None = None

@@ -56,7 +56,7 @@ def model() -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def backend(model, tmp_path_factory) -> AsyncIterator[LlamaBackend]:
-    backend = LlamaBackend(Config(), tmp_path_factory.mktemp("home"))
+    backend = LlamaBackend(Config())
     await backend.start()
     assert backend.state == "loading"
     assert await settled(backend) == "ready", backend.detail
@@ -213,7 +213,7 @@ async def test_killed_it_comes_back_at_the_same_address(backend):
 
 
 async def failed(config: Config, home: Path) -> str:
-    backend = LlamaBackend(config, home)
+    backend = LlamaBackend(config)
     await backend.start()
     assert await settled(backend) == "failed"
     detail = backend.detail
@@ -224,12 +224,12 @@ async def failed(config: Config, home: Path) -> str:
 async def test_a_missing_model_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setenv("HB_MODELS", str(tmp_path))
     with pytest.raises(ConfigError, match=f"`hyperbeam models pull {models.DEFAULT_MODEL}`"):
-        await LlamaBackend(Config(), tmp_path).start()
+        await LlamaBackend(Config()).start()
 
 
 async def test_a_name_that_is_no_model(tmp_path):
     with pytest.raises(ConfigError, match=models.DEFAULT_MODEL):
-        await LlamaBackend(Config(model="gpt"), tmp_path).start()
+        await LlamaBackend(Config(model="gpt")).start()
 
 
 async def test_a_damaged_file_is_a_failure_with_its_reason(model, tmp_path):
@@ -242,7 +242,7 @@ async def test_a_damaged_file_is_a_failure_with_its_reason(model, tmp_path):
 
 
 async def test_stopped_while_it_loads(model, tmp_path):
-    backend = LlamaBackend(Config(), tmp_path)
+    backend = LlamaBackend(Config())
     await backend.start()
     await backend.start()
     await backend.stop(5)
@@ -253,7 +253,7 @@ async def test_stopped_while_it_loads(model, tmp_path):
 @pytest.mark.parametrize("wrong", [{"slots": 0}, {"slots": 65}, {"context": 1}])
 async def test_settings_out_of_range(tmp_path, wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
-        LlamaBackend(Config(**wrong), tmp_path)
+        LlamaBackend(Config(**wrong))
 
 
 async def test_no_backend_says_how_to_have_one():

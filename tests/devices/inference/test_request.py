@@ -15,7 +15,7 @@ CHAT = {"messages": [{"role": "user", "content": "x"}]}
 
 def ask(fields: dict[str, Any], api: API = "chat", **keys: Any) -> Generation:
     request = {"method": "POST", "body": json.dumps(fields).encode(), **keys}
-    return read(api, request, model="the-model", max_tokens=99, defaults={"temperature": 0})
+    return read(api, request, model="the-model", max_tokens=99, tools=True)
 
 
 def child(fields: dict[str, Any], api: API = "chat", **keys: Any) -> dict[str, Any]:
@@ -31,7 +31,6 @@ def test_what_the_backend_is_asked() -> None:
         "seed": 5,
         "own": {"x": [2**53 + 1]},
         "max_tokens": 99,
-        "temperature": 0,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -152,3 +151,19 @@ def test_log_probabilities_the_backend_is_asked_for(
     wanted = ask({**base, **fields}, api)
     assert wanted.alternatives == shown
     assert sent.items() <= wanted.calls[0].fields.items()
+
+
+def test_tools_are_refused_where_the_model_knows_none() -> None:
+    tool = {"type": "function", "function": {"name": "f"}}
+
+    def ask_for(**fields: Any) -> Generation:
+        body = json.dumps({**CHAT, "tools": [tool], **fields}).encode()
+        return read("chat", {"body": body}, model="m", max_tokens=9, tools=False)
+
+    for fields in ({}, {"tool_choice": "auto"}, {"tool_choice": "required"}):
+        with pytest.raises(BadRequest) as refused:
+            ask_for(**fields)
+        assert refused.value.param == "tools"
+    assert ask_for(tool_choice="none").calls
+    assert ask_for(tools=[]).calls
+    assert ask({**CHAT, "tools": [tool]}).calls
