@@ -52,8 +52,8 @@ async def test_deserialize_reads_the_message_then_the_request(node: Node) -> Non
     [
         (b"", "'body' is empty"),
         (b" \n", "'body' is empty"),
-        (b'{"a":', "line 1 column 6"),
-        (b"{'a':1}", "line 1 column 2"),
+        (b'{"a":', "line 1, column 6"),
+        (b"{'a':1}", "line 1, column 2"),
         (b"\xff{}", "UTF-8"),
         (7, "'body' is of type int"),
         (b"[" * 1000, "128 levels"),

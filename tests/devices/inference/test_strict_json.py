@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devices.inference.strict_json import MAX_DEPTH, MAX_MARKS, parse_object
+from devices.inference.strict_json import parse_object
 from hyperbeam import BadRequest, HyperbeamError, TooLarge
+from hyperbeam.codecs.json_reader import MAX_DEPTH, MAX_ITEMS
 
 
 @pytest.mark.parametrize(
@@ -76,9 +77,9 @@ def test_the_deepest_nesting_that_is_read() -> None:
 
 def test_too_many_marks_are_refused_before_parsing() -> None:
     with pytest.raises(TooLarge):
-        parse_object(b"{" * (MAX_MARKS + 1))
+        parse_object(b"{" * (MAX_ITEMS + 1))
     with pytest.raises(TooLarge):
-        parse_object(b'{"a": "' + b"," * MAX_MARKS + b'"}')
+        parse_object(b'{"a": "' + b"," * MAX_ITEMS + b'"}')
 
 
 def test_a_flaw_below_long_keys_is_named_in_few_words() -> None:
