@@ -92,6 +92,7 @@ class Relay(Device):
         except BaseException:
             node.in_flight -= 1
             raise
+        log.debug("%s%s answered %d", node.prefix, path.partition("?")[0][:500], response.status)
         kept = {
             name.decode("latin-1"): value.decode("latin-1")
             for name, value in response.headers

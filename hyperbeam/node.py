@@ -141,6 +141,7 @@ class Node:
         route = self._route(path, request)
         if route is None:
             return await self.resolve(None, request)
+        log.debug("%s takes the route %s", path.partition("?")[0][:500], route.template)
         if not route.device:
             relay = self.device(RELAY_DEVICE)
             asked = {**request, "path": RELAY_KEY, "relay-path": path}

@@ -36,7 +36,9 @@ something wins:
 5. the default
 
 A setting that does not exist or does not fit is refused by name, exit status 2. `HB_MODELS` is
-the folder of the model files. `HB_PRINT=http,inference` shows log topics in full, `all` every one.
+the folder of the model files. `HB_PRINT=http,inference` shows log topics in full, `all` every
+one: `node`, `resolver`, `http`, `relay`, `inference`, `backend`, `devices`. None shows a prompt,
+an answer or a secret.
 """
 _NOT_IN_FILE = frozenset({"http", "store", "sections", "file"})
 

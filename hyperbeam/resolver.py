@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from .path import Resolve, Step
 
 if TYPE_CHECKING:
     from .node import Node
+
+log = logging.getLogger("hyperbeam.resolver")
 
 
 async def resolve_steps(node: Node, steps: Sequence[Step], base: Any = None) -> Any:
@@ -45,6 +48,7 @@ async def resolve_steps(node: Node, steps: Sequence[Step], base: Any = None) -> 
         device = node.device(device_name)
         key = device.keys.get(called)
         request["path"] = called
+        log.debug("%s/%s", device_name, called)
         if key is not None and key.rest:
             request["rest"] = [later.text for later in steps[index + 1 :]]
             return await _load(node, await call(device, key, base, request))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ _READ = ("GET", "HEAD")
 _MARK = "inference.api"
 _LATER = 2
 _OFF_LATER = 60
+
+log = logging.getLogger("hyperbeam.inference")
 
 
 class Inference(Device):
@@ -123,6 +126,10 @@ class Inference(Device):
             tools=self.backend.tools,
         )
         self._require_ready()
+        log.debug(
+            "%d choices, stream %s, seed %d by the %s",
+            len(wanted.calls), wanted.stream, wanted.seed, wanted.seed_by,
+        )  # fmt: skip
         headers = {"x-seed": str(wanted.seed), "x-seed-by": wanted.seed_by}
         if wanted.stream:
             source = await generate.streamed(self.node.upstream, self.backend, wanted)

@@ -153,6 +153,10 @@ class Server:
                 {"type": "http.response.start", "status": reply.status, "headers": reply.headers}
             )
             await send({"type": "http.response.body", "body": reply.body})
+        if log.isEnabledFor(logging.DEBUG):
+            bare = request["path"].partition("?")[0][:500]
+            sent = f"{reply.status}, {len(reply.body)} bytes" if reply is not None else "streamed"
+            log.debug("%s %s %s: %s", request["priv"]["client"], request["method"], bare, sent)
 
     async def _answer(self, request: Message, send: Send) -> Reply | None:
         """The reply to send; None where a stream has been sent."""

@@ -198,3 +198,30 @@ def test_a_home_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     assert node.wait() == 2
     assert len(node.lines) == 1
     assert os.fspath(file) in node.lines[0]
+
+
+def test_topics_are_logged_and_never_what_was_said(home: Path) -> None:
+    node = serve("--home", home, "--profile", "inference", env={"HB_PRINT": "all"}).ready()
+    asked = {"messages": [{"role": "user", "content": "Say zanzibar please, xylophonist."}]}
+    headers = {"authorization": "Bearer s3cr3t-k3y", "cookie": "a=s3cr3t-k3y"}
+    answers = []
+    for stream in (False, True):
+        body = {**asked, "stream": stream, "max_tokens": 12}
+        answers.append(
+            httpx.post(node.url + CHAT + "?key=s3cr3t-k3y", json=body, headers=headers, timeout=60)
+        )
+    said = answers[0].json()["choices"][0]["message"]["content"]
+    assert node.stop() == 0
+    log = "\n".join(node.lines)
+    for topic in ("http", "resolver", "inference"):
+        assert f"DEBUG   {topic}:" in log
+    for secret in ("zanzibar", "xylophonist", "s3cr3t-k3y", said):
+        assert secret not in log
+
+
+def test_one_topic_alone(home: Path) -> None:
+    node = serve("--home", home, env={"HB_PRINT": "http"}).listening()
+    httpx.get(node.url + "/~meta@1.0/live")
+    node.wait_for(r"DEBUG +http: 127\.0\.0\.1 GET /~meta@1\.0/live: 200")
+    assert node.stop() == 0
+    assert not any("DEBUG   resolver" in line for line in node.lines)
