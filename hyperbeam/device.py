@@ -30,21 +30,30 @@ class Key:
 
     `rest`: the key takes all later parts of the path as its argument, as
     `request["rest"]`, a list of the parts' texts; resolution ends with it.
+    `last`: True where nothing may follow it in a path, False where something has to.
     """
 
     name: str
     method: str
     is_async: bool
     rest: bool
+    last: bool | None
     doc: str
 
 
 @overload
 def key(method: F) -> F: ...
 @overload
-def key(*, name: str | None = None, rest: bool = False) -> Callable[[F], F]: ...
-def key(method: Any = None, *, name: str | None = None, rest: bool = False) -> Any:
-    """Mark a method as a key. `name` when it differs from the method's name with `-` for `_`."""
+def key(
+    *, name: str | None = None, rest: bool = False, last: bool | None = None
+) -> Callable[[F], F]: ...
+def key(
+    method: Any = None, *, name: str | None = None, rest: bool = False, last: bool | None = None
+) -> Any:
+    """Mark a method as a key. `name` when it differs from the method's name with `-` for `_`.
+
+    The key named `index` answers a path that names the device and no key.
+    """
 
     def mark(function: F) -> F:
         function.__device_key__ = Key(  # type: ignore[attr-defined]
@@ -52,6 +61,7 @@ def key(method: Any = None, *, name: str | None = None, rest: bool = False) -> A
             method=function.__name__,
             is_async=inspect.iscoroutinefunction(function),
             rest=rest,
+            last=last,
             doc=inspect.getdoc(function) or "",
         )
         return function

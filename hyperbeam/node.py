@@ -140,14 +140,14 @@ class Node:
             return {"status": 302, "location": INDEX, "content-type": "text/plain", "body": INDEX}
         route = self._route(path, request)
         if route is None:
-            return await self.resolve(None, request)
+            return await resolve_steps(self, _steps(path, request))
         log.debug("%s takes the route %s", path.partition("?")[0][:500], route.template)
         if not route.device:
             relay = self.device(RELAY_DEVICE)
             asked = {**request, "path": RELAY_KEY, "relay-path": path}
             return await call(relay, relay.keys[RELAY_KEY], {}, asked)
         self.device(route.device)
-        steps = parse(path, {name: value for name, value in request.items() if name != "path"})
+        steps = _steps(path, request)
         steps[0] = replace(steps[0], device=route.device)
         return await resolve_steps(self, steps)
 
@@ -237,6 +237,16 @@ def routes_file(config: Config) -> Path:
         if path.is_file() and (path.parent == Path() or (path.parent / "pyproject.toml").is_file()):
             return path
     return package / "routing" / "routes.toml"
+
+
+def _steps(path: str, request: Message) -> list[Step]:
+    """The steps of a request from outside. No query replaces its method, or a body it has."""
+    steps = parse(path, request)
+    own = {name: request[name] for name in ("method", "body") if request.get(name)}
+    for step in steps:
+        if step.message.keys() & own.keys():
+            step.message.update(own)
+    return steps
 
 
 def _first_part(path: str) -> str:

@@ -37,8 +37,8 @@ something wins:
 
 A setting that does not exist or does not fit is refused by name, exit status 2. `HB_MODELS` is
 the folder of the model files. `HB_PRINT=http,inference` shows log topics in full, `all` every
-one: `node`, `resolver`, `http`, `relay`, `inference`, `backend`, `devices`. None shows a prompt,
-an answer or a secret.
+one: `node`, `resolver`, `http`, `relay`, `inference`, `devices`, `backend.llama`. None shows a
+prompt, an answer or a secret, but the last: the engine quotes what it cannot read of a request.
 """
 _NOT_IN_FILE = frozenset({"http", "store", "sections", "file"})
 

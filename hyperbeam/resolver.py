@@ -21,6 +21,8 @@ from .path import Resolve, Step
 if TYPE_CHECKING:
     from .node import Node
 
+INDEX = "index"
+
 log = logging.getLogger("hyperbeam.resolver")
 
 
@@ -31,7 +33,7 @@ async def resolve_steps(node: Node, steps: Sequence[Step], base: Any = None) -> 
     """
     if base is None:
         base = await _make_base(node, steps[0])
-        steps = steps[1:]
+        steps = steps[1:] or _index(node, base, steps[0])
     for index, step in enumerate(steps):
         if isinstance(base, Stream):
             raise BadRequest(
@@ -49,11 +51,27 @@ async def resolve_steps(node: Node, steps: Sequence[Step], base: Any = None) -> 
         key = device.keys.get(called)
         request["path"] = called
         log.debug("%s/%s", device_name, called)
+        if key is not None and key.last is not None:
+            _check_place(key, steps[index + 1 :])
         if key is not None and key.rest:
             request["rest"] = [later.text for later in steps[index + 1 :]]
             return await _load(node, await call(device, key, base, request))
         base = await _load(node, await _call_named(node, device, key, called, base, request))
     return base
+
+
+def _index(node: Node, base: Any, first: Step) -> Sequence[Step]:
+    """The step that a path takes which names a device and no key."""
+    if first.device is None or INDEX not in node.device(base["device"]).keys:
+        return ()
+    return (Step(INDEX, first.message, text=INDEX),)
+
+
+def _check_place(key: Key, later: Sequence[Step]) -> None:
+    if key.last and later:
+        raise NotFound(later[0].text, f"nothing follows {key.name!r}: no {later[0].text[:100]!r}")
+    if not key.last and not later:
+        raise NotFound(key.name, f"{key.name!r} is not the end of a path")
 
 
 async def call(device: Device, key: Key, base: Any, request: Message) -> Any:

@@ -95,13 +95,18 @@ class Inference(Device):
         return render(error)
 
     @key
+    async def index(self, base: Message, request: Message) -> Message:
+        """404: the device's own path is no endpoint."""
+        raise self._unknown("", request)
+
+    @key(last=False)
     async def v1(self, base: Message, request: Message) -> Message:
         """Nothing of its own: `v1/completions` is `completions`."""
         if _api(base) is not None:
             raise self._unknown("v1", request)
         return base
 
-    @key
+    @key(last=False)
     async def chat(self, base: Message, request: Message) -> Message:
         """The part before `completions` that makes it the chat API."""
         if _api(base) is not None:
@@ -110,7 +115,7 @@ class Inference(Device):
         marked = {**(private if isinstance(private, Mapping) else {}), _MARK: "chat"}
         return {**base, "priv": marked}
 
-    @key
+    @key(last=True)
     async def completions(self, base: Message, request: Message) -> Message | Stream:
         """POST: an answer to `messages` (behind `chat`), or the text that follows `prompt`.
 
@@ -137,7 +142,7 @@ class Inference(Device):
         answer = await generate.plain(self.node.upstream, self.backend, wanted, self.config.slots)
         return _reply(answer, headers=headers)
 
-    @key
+    @key(last=True)
     async def embeddings(self, base: Message, request: Message) -> Message:
         """400: the embedded model writes text and makes no vectors."""
         self._not_in_chat("embeddings", base, request)
@@ -168,7 +173,7 @@ class Inference(Device):
             )
         return _reply(running)
 
-    @key
+    @key(last=True)
     async def health(self, base: Message, request: Message) -> Message:
         """GET: 200 when the model answers, else 503.
 

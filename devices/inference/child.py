@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from hyperbeam import BadGateway
+from hyperbeam import BadGateway, Unavailable
 
 from .backends import Backend
 from .errors import from_backend
@@ -47,7 +47,7 @@ class ChildStream:
         content_type = dict(response.headers).get(b"content-type", b"")
         if response.status != 200 or not content_type.startswith(b"text/event-stream"):
             raise from_backend(response.status, await response.read(_ERROR_LIMIT), self._param)
-        async for chunk in response:
+        async for chunk in self._received():
             self._head.append(chunk)
             self._first.extend(self._parser.feed(chunk))
             if self._first:
@@ -68,8 +68,17 @@ class ChildStream:
             except StopAsyncIteration:
                 self._check_end()
                 raise
+            except BadGateway:
+                raise _cut() from None
         self._tail = chunk if len(chunk) >= _TAIL else (self._tail + chunk)[-_TAIL:]
         return chunk
+
+    async def _received(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._response:
+                yield chunk
+        except BadGateway:
+            raise _cut() from None
 
     def _check_end(self) -> None:
         # A backend's own error event is an end too: the client has been told.
@@ -83,7 +92,7 @@ class ChildStream:
             done = done or data == _DONE
             if not done and (event := self._check(_parsed(data))):
                 yield event
-        async for chunk in self._response:
+        async for chunk in self._received():
             for data in self._parser.feed(chunk):
                 done = done or data == _DONE
                 if not done and (event := self._check(_parsed(data))):
@@ -103,9 +112,18 @@ class ChildStream:
 
 async def ask(upstream: Upstream, backend: Backend, api: API, call: Call) -> ChildStream:
     """Send `call`. Raises BadRequest, BadGateway or Unavailable for what the backend answers."""
-    response = await upstream.request(
-        backend.url + PATHS[api], "POST", [*_HEADERS, *backend.headers], call.body()
-    )
+    try:
+        response = await upstream.request(
+            backend.url + PATHS[api], "POST", [*_HEADERS, *backend.headers], call.body()
+        )
+    except BadGateway as error:
+        if error.error == "backend_unreachable":
+            raise Unavailable(
+                "The model's process has ended and is started again.", error="loading"
+            ) from None
+        raise BadGateway(
+            "The model's process ended before it answered.", error=error.error
+        ) from None
     stream = ChildStream(response, PROMPT_FIELDS[api])
     try:
         await stream.begin()

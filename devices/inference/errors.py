@@ -26,7 +26,7 @@ NO_RETRY = {"x-should-retry": "false"}
 """Read by OpenAI's SDKs, which else repeat every 5xx twice."""
 
 _MESSAGE_LIMIT = 2000
-_WITHOUT_CODE = frozenset({"bad_request"})
+_CODES: Mapping[str, str | None] = {"bad_request": None, "not_found": "unknown_url"}
 # llama.cpp answers 500 where its reader of the request throws; these are the reader's words.
 _READER_FAILED = ("Failed to parse", "json.exception", "Unknown reasoning format")
 
@@ -48,7 +48,7 @@ def error_object(error: HyperbeamError) -> dict[str, Any]:
         "message": error.detail,
         "type": _type(error.status),
         "param": error.param,
-        "code": None if error.error in _WITHOUT_CODE else error.error,
+        "code": _CODES.get(error.error, error.error),
     }
 
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hyperbeam import BadRequest, Message, Unavailable
+from hyperbeam import BadRequest, HyperbeamError, Message, Unavailable
 
 from . import rules
 from .errors import NO_RETRY
 from .strict_json import parse_object
-from .validate import API, MAX_SEED, is_prompt_list, validate
+from .validate import API, LIMITS, MAX_SEED, is_prompt_list, validate
 
 USAGE = {"include_usage": True}
 
@@ -28,7 +28,6 @@ _OPTIONAL = frozenset(
         "response_format", "functions", "function_call", "modalities", "user",
     }
 )  # fmt: skip
-_LIMITS = ("max_tokens", "max_completion_tokens", "n_predict")
 _TEE = {"false": "", "0": "", "true": "full", "1": "full", "digest": "digest", "batch": "batch"}
 
 
@@ -83,6 +82,13 @@ def read(
     `model` is the name of the model that runs, `tools` whether it can call any. Raises
     BadRequest, TooLarge, and Unavailable (`attestation_unavailable`) where `tee` is asked for.
     """
+    encoding = str(request.get("content-encoding") or "identity").strip().lower()
+    if encoding != "identity":
+        raise HyperbeamError(
+            f"The body is encoded with {encoding[:64]!r}; send it without a content-encoding.",
+            status=415,
+            error="unsupported_content_encoding",
+        )
     body = request.get("body") or b""
     if isinstance(body, str):
         body = body.encode()
@@ -182,7 +188,7 @@ def _ask(api: API, fields: Mapping[str, Any], max_tokens: int) -> tuple[dict[str
     }
     if asked.get("stop") == []:
         del asked["stop"]
-    if all(asked.get(name) is None for name in _LIMITS):
+    if all(asked.get(name) is None for name in LIMITS):
         asked["max_tokens"] = max_tokens
     # The embedded server gives no log probabilities at all for zero alternatives.
     if api == "completions" and "logprobs" in asked:

@@ -21,6 +21,8 @@ MAX_CHOICES = 16
 MAX_PROMPTS = 64
 MAX_STOPS = 4
 MAX_INT = 2**31 - 1
+LIMITS = ("max_tokens", "max_completion_tokens", "n_predict")
+"""Names under which a request may limit its answer; the last is llama.cpp's own."""
 
 
 def validate(api: API, fields: Mapping[str, Any]) -> None:
@@ -40,15 +42,18 @@ def validate(api: API, fields: Mapping[str, Any]) -> None:
 
 
 def _check_limits(fields: Mapping[str, Any]) -> None:
-    for name in ("max_tokens", "max_completion_tokens"):
+    for name in LIMITS:
         rules.integer(fields, name, 1, MAX_INT)
-    if fields.get("max_tokens") is not None and fields.get("max_completion_tokens") is not None:
+    named = [name for name in LIMITS if fields.get(name) is not None]
+    if len(named) > 1:
         raise rules.refuse(
-            "max_tokens",
-            "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.",
+            named[0],
+            f"Setting '{named[0]}' and '{named[1]}' at the same time is not supported.",
             "invalid_parameter_combination",
         )
     rules.integer(fields, "n", 1, MAX_CHOICES)
+    if fields.get("n_cmpl") is not None:
+        raise rules.unsupported("n_cmpl", "Use 'n'.")
 
 
 def _check_sampling(fields: Mapping[str, Any]) -> None:

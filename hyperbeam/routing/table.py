@@ -120,11 +120,12 @@ class RouteTable:
         self.source = source
 
     def match(self, path: str, request: Mapping[str, Any]) -> Route | None:
-        """The first route for `path` (with or without its query), or None."""
-        bare = path.partition("?")[0]
-        for route in self.routes:
-            if route.matches(bare, request):
-                return route
+        """The first route for `path`, or None; its query and needless slashes do not count."""
+        bare = "/" + path.partition("?")[0].lstrip("/")
+        for tried in (bare, bare.rstrip("/")) if bare.endswith("/") else (bare,):
+            for route in self.routes:
+                if route.matches(tried, request):
+                    return route
         return None
 
     def require(self, path: str, request: Mapping[str, Any]) -> Route:

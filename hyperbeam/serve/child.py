@@ -98,7 +98,7 @@ class Child:
 
     @property
     def last_lines(self) -> list[str]:
-        """The last lines of output, 50 at most, of this run and those before it."""
+        """The last lines of output while it started, 50 at most, this time and before."""
         return list(self._lines)
 
     async def start(self) -> None:
@@ -169,8 +169,11 @@ class Child:
             self._on_state(state)
 
     def _line(self, line: str) -> None:
-        self._lines.append(line)
-        self._log.info("%s", line)
+        # What a serving child says may quote requests: only its start is for everybody's eyes.
+        starting = self.state == "starting"
+        if starting:
+            self._lines.append(line)
+        self._log.log(logging.INFO if starting else logging.DEBUG, "%s", line)
         if self._on_line is not None:
             self._on_line(line)
 

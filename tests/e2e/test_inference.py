@@ -214,3 +214,66 @@ def test_options_and_cors(client: httpx.Client) -> None:
     assert reply.status_code == 204
     assert reply.headers["access-control-allow-headers"] == "authorization, x-a"
     assert "POST" in reply.headers["access-control-allow-methods"]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/",
+        "/v1/chat",
+        "/~inference@1.0",
+        "/~inference@1.0/",
+        "/~inference@1.0/v1",
+        "/~inference@1.0/chat",
+        "/v1/chat/completions/chat/completions",
+        "/v1/chat/completions/body",
+        "/v1/completions/x",
+        "/~inference@1.0/health/x",
+        "/v1/v1/models",
+        "/v1/chat/models",
+    ],
+)
+def test_what_is_no_endpoint_is_404_before_any_work(
+    client: httpx.Client, path: str, method: str
+) -> None:
+    body = {**CAPITAL, "max_tokens": 1500, "ignore_eos": True}
+    reply = client.request(method, path, json=body, timeout=10)
+    assert reply.status_code == 404
+    assert reply.json()["error"]["code"] == "unknown_url"
+    assert "France" not in reply.text
+
+
+@pytest.mark.parametrize(
+    "path", ["//v1/models", "/v1//models", "//~inference@1.0//models/", "/v1/models/", "/health/"]
+)
+def test_needless_slashes_do_no_harm(client: httpx.Client, path: str) -> None:
+    # httpx would take `//v1` for a host.
+    assert client.get(str(client.base_url) + path).status_code == 200
+
+
+def test_no_query_replaces_method_or_body(client: httpx.Client) -> None:
+    path = "/v1/chat/completions"
+    body = {**CAPITAL, "max_tokens": 4}
+    for query in ("body=x", "1.body=x", "method=GET", "2.method=GET"):
+        assert client.post(f"{path}?{query}", json=body).status_code == 200
+    link = f"{path}?method=POST"
+    assert client.get(link, params={"body": json.dumps(body)}).status_code == 405
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "x"])
+def test_an_encoded_body_is_refused_by_name(client: httpx.Client, encoding: str) -> None:
+    reply = client.post(
+        "/v1/chat/completions", json=CAPITAL, headers={"content-encoding": encoding}
+    )
+    assert reply.status_code == 415
+    assert encoding in reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "limit", [{"n_predict": -1}, {"n_predict": 0}, {"n_predict": 9, "max_tokens": 1}, {"n_cmpl": 2}]
+)
+def test_the_engines_own_limits_are_checked_too(client: httpx.Client, limit: Any) -> None:
+    reply = client.post("/v1/chat/completions", json={**CAPITAL, **limit})
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"] in limit

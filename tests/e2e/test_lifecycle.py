@@ -225,3 +225,32 @@ def test_one_topic_alone(home: Path) -> None:
     node.wait_for(r"DEBUG +http: 127\.0\.0\.1 GET /~meta@1\.0/live: 200")
     assert node.stop() == 0
     assert not any("DEBUG   resolver" in line for line in node.lines)
+
+
+def test_what_one_client_said_never_reaches_another(own: NodeProcess) -> None:
+    marks = [f"zanzibar{n}" for n in range(4)]
+    bad: list[dict[str, object]] = [
+        {**LONG, "reasoning_format": marks[0]},
+        {**LONG, "grammar": f'root ::= "{marks[1]}" zz('},
+        {**LONG, "top_k": marks[2]},
+        {"messages": [{"role": "user", "content": marks[3] * 3000}]},
+    ]
+    for body in bad:
+        assert httpx.post(own.url + CHAT, json=body, timeout=60).status_code == 400
+    model_of(own).kill()
+    said = []
+
+    def comes_back() -> bool:
+        reply = httpx.post(own.url + CHAT, json=LONG, timeout=60)
+        said.append(reply.text + httpx.get(own.url + "/health").text)
+        assert reply.status_code in (200, 502, 503)
+        if reply.status_code == 503:
+            assert int(reply.headers["retry-after"]) >= 1
+        return reply.status_code == 200
+
+    until(comes_back)
+    assert own.stop() == 0
+    for mark in marks:
+        assert mark not in "".join(said)
+        assert mark not in "\n".join(own.lines)
+    assert ".sock" not in "".join(said)

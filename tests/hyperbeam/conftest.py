@@ -49,6 +49,18 @@ class Echo(Device):
     async def value(self, base, request):
         return 7
 
+    @key(last=True)
+    async def end(self, base, request):
+        return {"end": True}
+
+    @key(last=False)
+    async def begin(self, base, request):
+        return base
+
+    @key
+    async def index(self, base, request):
+        return {"index": request.get("a")}
+
 
 class Any(Device):
     """Answers every key."""

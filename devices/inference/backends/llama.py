@@ -122,10 +122,12 @@ class LlamaBackend:
                 "ready": f"the model {self.model} is ready",
                 "failed": f"the model {self.model} cannot run",
             }[self.state]
+        reason = f"its process {child.last_exit.reason}"
+        if child.state == "restarting":
+            return f"the model {self.model} starts again: {reason}"
         complaint = _complaint(child.last_lines)
         said = f": {complaint}" if complaint else ""
-        what = "cannot run" if child.state == "failed" else "starts again"
-        return f"the model {self.model} {what}: its process {child.last_exit.reason}{said}"
+        return f"the model {self.model} cannot run: {reason}{said}"
 
     @property
     def url(self) -> str:
