@@ -5,10 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import secrets
 from contextlib import aclosing
 from typing import Any, Self
 
-from hyperbeam import BadRequest, Device, Forbidden, Message, Stream, key
+from hyperbeam import (
+    BadGateway,
+    BadRequest,
+    Device,
+    Forbidden,
+    HyperbeamError,
+    Message,
+    Stream,
+    Unavailable,
+    key,
+)
 from hyperbeam.http.upstream import UpstreamResponse
 from hyperbeam.routing import Route, RouteNode
 
@@ -27,7 +38,10 @@ _OURS = frozenset(
     }
 )
 _UNSAFE = re.compile(r"[\x00-\x20\x7f]")
-_BODY_IN_MEMORY = 64 * 1024 * 1024
+_DOTS = re.compile(r"(?:^|/|%2f)(?:\.|%2e){1,2}(?:$|/|%2f)", re.IGNORECASE)
+_SMALL = 1024 * 1024
+MAX_CASTS = 64
+"""Casts under way at a time."""
 
 log = logging.getLogger("hyperbeam.relay")
 
@@ -39,6 +53,7 @@ class Relay(Device):
 
     async def start(self) -> None:
         self._casts: set[asyncio.Task[None]] = set()
+        self._via = f"hyperbeam-{secrets.token_hex(6)}"
 
     async def stop(self) -> None:
         for task in self._casts:
@@ -61,6 +76,8 @@ class Relay(Device):
         """As `call`, but answer OK at once and drop the reply."""
         path = _path(base, request)
         self.node.routes.require(path, request)
+        if len(self._casts) >= MAX_CASTS:
+            raise Unavailable(f"{MAX_CASTS} casts are under way; try again later", error="busy")
         task = asyncio.create_task(self._cast(base, request))
         self._casts.add(task)
         task.add_done_callback(self._casts.discard)
@@ -84,7 +101,7 @@ class Relay(Device):
             response = await self.node.upstream.request(
                 node.target(path),
                 _method(request),
-                _headers(request),
+                self._headers(request),
                 body.encode() if isinstance(body, str) else bytes(body or b""),
                 first_byte_timeout=route.timeout,
                 idle_timeout=route.timeout,
@@ -93,20 +110,60 @@ class Relay(Device):
             node.in_flight -= 1
             raise
         log.debug("%s%s answered %d", node.prefix, path.partition("?")[0][:500], response.status)
-        kept = {
-            name.decode("latin-1"): value.decode("latin-1")
-            for name, value in response.headers
-            if name.decode("latin-1") not in _OURS
-        }
-        content_type = kept.pop("content-type", "application/octet-stream")
-        if content_type.startswith("text/event-stream"):
-            return Stream(_Body(response, node), content_type, response.status, kept)
+        body_of = _Body(response, node)
         try:
-            data = await response.read(_BODY_IN_MEMORY)
-        finally:
-            node.in_flight -= 1
-            await response.aclose()
-        return {**kept, "status": response.status, "content-type": content_type, "body": data}
+            return await _reply(response, body_of, _method(request))
+        except BaseException:
+            await body_of.aclose()
+            raise
+
+    def _headers(self, request: Message) -> list[tuple[bytes, bytes]]:
+        """The client's own headers but for those of its connection, and never its secrets."""
+        via = str(request.get("via", ""))
+        if self._via in via:
+            raise HyperbeamError(
+                "a route leads back to this node", status=508, error="loop_detected"
+            )
+        names = request.get("priv", {}).get("request-headers", ())
+        headers = [
+            (name.encode("latin-1"), str(request[name]).encode("latin-1", "replace"))
+            for name in names
+            if name not in _OURS and name != "via" and name in request
+        ]
+        named = f"{via}, 1.1 {self._via}" if via else f"1.1 {self._via}"
+        return [*headers, (b"via", named.encode("latin-1", "replace"))]
+
+
+async def _reply(response: UpstreamResponse, body: _Body, method: str) -> Message | Stream:
+    """The backend's reply: whole where it is small, else as a stream."""
+    if not 200 <= response.status < 600:
+        raise BadGateway(f"the backend answered with status {response.status}")
+    fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers]
+    hop = {
+        word.strip().lower()
+        for name, value in fields
+        if name == "connection"
+        for word in value.split(",")
+    }
+    kept = [(name, value) for name, value in fields if name not in _OURS and name not in hop]
+    types = [value for name, value in kept if name == "content-type"]
+    content_type = types[0] if types else "application/octet-stream"
+    kept = [(name, value) for name, value in kept if name != "content-type"]
+    length = response.header(b"content-length") or b""
+    small = length.isdigit() and int(length) <= _SMALL
+    if method == "HEAD" or response.status in (204, 304):
+        if length.isdigit():
+            kept.append(("content-length", length.decode()))
+    elif not small or content_type.startswith("text/event-stream"):
+        return Stream(body, content_type, response.status, dict(kept))
+    data = await response.read(_SMALL)
+    await body.aclose()
+    return {
+        "status": response.status,
+        "content-type": content_type,
+        "body": data,
+        "priv": {"reply-headers": kept},
+    }
 
 
 class _Body:
@@ -137,6 +194,9 @@ def _path(base: Any, request: Message) -> str:
         raise Forbidden(
             f"{path[:200]!r} is an address; the relay reaches only what a route names: give a path"
         )
+    bare = path.partition("?")[0]
+    if _DOTS.search(bare) or "\\" in bare or "%5c" in bare.lower():
+        raise BadRequest("a path along a route has no dot segments and no backslash")
     if _UNSAFE.search(path):
         raise BadRequest("relay-path has a space or a control character; percent-encode it")
     return "/" + path.lstrip("/")
@@ -144,13 +204,3 @@ def _path(base: Any, request: Message) -> str:
 
 def _method(request: Message) -> str:
     return str(request.get("relay-method") or request.get("method") or "GET").upper()
-
-
-def _headers(request: Message) -> list[tuple[bytes, bytes]]:
-    """The client's own headers but for those of its connection, and never its secrets."""
-    names = request.get("priv", {}).get("request-headers", ())
-    return [
-        (name.encode("latin-1"), str(request[name]).encode("latin-1", "replace"))
-        for name in names
-        if name not in _OURS and name in request
-    ]

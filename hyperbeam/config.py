@@ -34,8 +34,11 @@ PROFILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 class HTTPConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[http]`: the listening socket and its limits."""
 
-    host: str = "127.0.0.1"
+    host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
     """The address to listen on."""
+    hosts: tuple[str, ...] = ()
+    """Names beside localhost that a request's Host may have while the node listens on
+    loopback: others are refused, so that a web page cannot reach it under a name of its own."""
     port: Port = 8734
     """The port to listen on; 0 takes a free one."""
     body_limit: Positive = 32 * 1024 * 1024
@@ -94,7 +97,15 @@ _PLAIN_ENVIRONMENT = {
     "HB_ROUTES": "routes",
     "HB_PRINT": "print",
     "HB_DEVICE_PATH": "device_path",
+    "HB_REQUIRED": "required",
 }
+_SEPARATORS: Mapping[str, str] = {
+    "print": ",",
+    "required": ",",
+    "device_path": os.pathsep,
+    "http.hosts": ",",
+}
+"""Settings that are lists, and what parts them where they are written as text."""
 _NOT_SETTINGS = frozenset({"HB_CONFIG", "HB_MODELS"})
 
 
@@ -177,12 +188,7 @@ def _read_environment(environment: Mapping[str, str], file: Mapping[str, Any]) -
             continue
         if variable in _PLAIN_ENVIRONMENT:
             name = _PLAIN_ENVIRONMENT[variable]
-            if name == "print":
-                settings[name] = [topic.strip() for topic in text.split(",") if topic.strip()]
-            elif name == "device_path":
-                settings[name] = [folder for folder in text.split(os.pathsep) if folder]
-            else:
-                settings[name] = text
+            settings[name] = _value(name, text)
             continue
         section, found, name = variable[len("HB_") :].lower().partition("_")
         if not found or not name:
@@ -190,17 +196,19 @@ def _read_environment(environment: Mapping[str, str], file: Mapping[str, Any]) -
             raise ConfigError(
                 f"{variable}: no such variable; it is HB_<SECTION>_<KEY> or one of {known}"
             )
-        settings.setdefault(section, {})[name] = _value(text)
+        settings.setdefault(section, {})[name] = _value(f"{section}.{name}", text)
     return settings
 
 
-def _value(text: str) -> Any:
-    """A setting written as text: JSON where it is a list or table, else the text itself."""
-    if text[:1] in "[{":
+def _value(name: str, text: str) -> Any:
+    """A setting written as text: JSON where it looks like it, parts of a list, or the text."""
+    if text[:1] in ("[", "{"):
         try:
             return json.loads(text)
         except json.JSONDecodeError:
             return text
+    if name in _SEPARATORS:
+        return [part.strip() for part in text.split(_SEPARATORS[name]) if part.strip()]
     return text
 
 
@@ -210,7 +218,7 @@ def _nest(flags: Mapping[str, Any]) -> dict[str, Any]:
         if value is None:
             continue
         section, _, name = dotted.rpartition(".")
-        value = _value(value) if isinstance(value, str) else value
+        value = _value(dotted, value) if isinstance(value, str) else value
         if section:
             nested.setdefault(section, {})[name] = value
         else:

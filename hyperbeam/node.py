@@ -72,6 +72,7 @@ class Node:
             self.store.open()
             self._load_devices()
             self.routes = load_routes(routes_file(self.config))
+            self._check_routes()
             await self.server.start()
             await self._start_devices()
         except BaseException:
@@ -137,7 +138,9 @@ class Node:
         await self._started.wait()
         path = request["path"]
         if path.partition("?")[0].strip("/") == "":
-            return {"status": 302, "location": INDEX, "content-type": "text/plain", "body": INDEX}
+            headers = [("location", INDEX)]
+            private = {"reply-headers": headers}
+            return {"status": 302, "content-type": "text/plain", "body": INDEX, "priv": private}
         route = self._route(path, request)
         if route is None:
             return await resolve_steps(self, _steps(path, request))
@@ -195,6 +198,14 @@ class Node:
             if name not in self.devices:
                 reason = self.failures.get(name, "there is none of that name")
                 raise ConfigError(f"device {name} is required, but does not load: {reason}")
+
+    def _check_routes(self) -> None:
+        for number, route in enumerate(self.routes.routes, 1):
+            if route.device and route.device not in self.devices:
+                reason = self.failures.get(route.device, "there is none of that name")
+                raise ConfigError(
+                    f"{self.routes.source}: route {number}: device {route.device}: {reason}"
+                )
 
     def _load_devices(self) -> None:
         loaded = registry.discover(self.config.device_path, self.config.devices)

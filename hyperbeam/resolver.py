@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .device import Device, Key, Stream
@@ -77,9 +77,20 @@ def _check_place(key: Key, later: Sequence[Step]) -> None:
 async def call(device: Device, key: Key, base: Any, request: Message) -> Any:
     """Call one key: an async one here, a sync one in a worker thread."""
     method = getattr(device, key.method)
-    if key.is_async:
-        return await method(base, request)
-    return await asyncio.to_thread(method, base, request)
+    try:
+        if key.is_async:
+            return await method(base, request)
+        return await asyncio.to_thread(_in_thread, method, base, request)
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"{device.name}/{key.name} raised {error!r}") from error
+
+
+def _in_thread(method: Callable[[Any, Message], Any], base: Any, request: Message) -> Any:
+    """These three would stop the event loop, or be lost on the way to it."""
+    try:
+        return method(base, request)
+    except (StopIteration, SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"{method.__qualname__} raised {error!r}") from error
 
 
 async def _call_named(

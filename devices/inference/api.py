@@ -102,18 +102,16 @@ class Inference(Device):
     @key(last=False)
     async def v1(self, base: Message, request: Message) -> Message:
         """Nothing of its own: `v1/completions` is `completions`."""
-        if _api(base) is not None:
+        if _mark(base):
             raise self._unknown("v1", request)
-        return base
+        return _marked(base, "v1")
 
     @key(last=False)
     async def chat(self, base: Message, request: Message) -> Message:
         """The part before `completions` that makes it the chat API."""
-        if _api(base) is not None:
+        if _mark(base) == "chat":
             raise self._unknown("chat", request)
-        private = base.get("priv")
-        marked = {**(private if isinstance(private, Mapping) else {}), _MARK: "chat"}
-        return {**base, "priv": marked}
+        return _marked(base, "chat")
 
     @key(last=True)
     async def completions(self, base: Message, request: Message) -> Message | Stream:
@@ -252,8 +250,21 @@ class Inference(Device):
 
 
 def _api(base: Message) -> API | None:
+    return "chat" if _mark(base) == "chat" else None
+
+
+def _mark(base: Message) -> str:
+    """The part of the path that was taken before, `v1` or `chat`."""
+    return str(_private(base).get(_MARK, ""))
+
+
+def _marked(base: Message, part: str) -> Message:
+    return {**base, "priv": {**_private(base), _MARK: part}}
+
+
+def _private(base: Message) -> Mapping[str, Any]:
     private = base.get("priv")
-    return "chat" if isinstance(private, Mapping) and private.get(_MARK) == "chat" else None
+    return private if isinstance(private, Mapping) else {}
 
 
 def _allow(request: Message, *methods: str) -> None:

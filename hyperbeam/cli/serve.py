@@ -50,7 +50,7 @@ def serve(
         "inference.model": model,
         "routes": routes,
         "device_path": list(device_path) or None,
-        "print": [topic.strip() for topic in print_.split(",")] if print_ else None,
+        "print": print_,
     }
     for setting in settings:
         name, equals, value = setting.partition("=")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..errors import BadRequest
+from ..errors import BadRequest, TooLarge
 from ..message import Atom, Link, Message, is_id, is_private
 from .fields import (
     escape_name,
@@ -27,6 +27,9 @@ from .fields import (
 Tabm = dict[str, Any]
 
 MAX_DEPTH = 128
+MAX_VALUES = 10_000
+"""Values at all depths of a message that is written in headers and parts, or given an id:
+more of them would hold up the node for longer than a tenth of a second."""
 LINK_SUFFIX = "+link"
 EMPTY_MESSAGE = "empty-message"
 RESERVED = frozenset(
@@ -39,8 +42,25 @@ _ID_SIZES = frozenset({32, 42, 43})
 
 def encode(message: Message) -> Tabm:
     """The TABM of `message`. Raises BadRequest for what has no such form: two keys that
-    differ only in case, infinity and NaN, more than 128 levels."""
+    differ only in case, infinity and NaN, more than 128 levels; TooLarge for over
+    MAX_VALUES values."""
+    _check_size(message)
     return _encode(message, 0)
+
+
+def _check_size(message: Message) -> None:
+    waiting: list[Any] = [message]
+    count = 0
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict | list):
+            count += len(value)
+            if count > MAX_VALUES:
+                raise TooLarge(
+                    f"a message of over {MAX_VALUES:,} values has no id and no form in headers; "
+                    "ask for accept: application/json"
+                )
+            waiting.extend(value.values() if isinstance(value, dict) else value)
 
 
 def decode(tabm: Tabm) -> Message:

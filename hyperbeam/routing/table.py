@@ -5,6 +5,8 @@ Field names are upstream's (dev_router), so that an operator's table carries ove
 
 from __future__ import annotations
 
+import random
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ from ..errors import ConfigError, NoRoute
 from ..message import Message, is_device_name
 
 _LOCAL = "local"
+_URL = re.compile(r"[!-~]+")
 
 
 class _NodeFields(msgspec.Struct, forbid_unknown_fields=True):
@@ -59,10 +62,13 @@ class RouteNode:
     in_flight: int = 0
 
     def target(self, path: str) -> str:
-        """The path and query that the backend gets for the request's `path`."""
+        """The path and query that the backend gets for the request's `path`.
+
+        They begin with a slash, so that no path can add to the prefix's host or port.
+        """
         if self.match is not None:
             path = self.match.sub(self.replace, path, count=1)
-        return f"{self.prefix}{path}{self.suffix}"
+        return f"{self.prefix}/{path.lstrip('/')}{self.suffix}"
 
     def describe(self) -> Message:
         """The node's fields as the table has them."""
@@ -96,8 +102,9 @@ class Route:
         return True
 
     def choose(self) -> RouteNode:
-        """The node with the fewest requests in flight."""
-        return min(self.nodes, key=lambda node: node.in_flight)
+        """The node with the fewest requests in flight, any of those that have equally few."""
+        fewest = min(node.in_flight for node in self.nodes)
+        return random.choice([node for node in self.nodes if node.in_flight == fewest])
 
     def describe(self) -> Message:
         """The route's fields as the table has them."""
@@ -157,7 +164,9 @@ def _route(fields: _RouteFields, where: str) -> Route:
     if not patterns:
         raise ConfigError(f"{where}: an empty template matches nothing; name a path")
     compiled = {name: _regex(text, f"{where}: template") for name, text in patterns.items()}
-    written = ([fields.node] if fields.node is not None else []) + fields.nodes
+    if fields.node is not None and fields.nodes:
+        raise ConfigError(f"{where}: it has both node and nodes; write them all into nodes")
+    written = [fields.node] if fields.node is not None else fields.nodes
     nodes = [_node(each, where) for each in written]
     if not nodes:
         raise ConfigError(f'{where}: it has no nodes; write nodes = [{{ backend = "local" }}]')
@@ -187,18 +196,29 @@ def _node(written: str | _NodeFields, where: str) -> RouteNode:
     if fields.prefix:
         _check_url(fields.prefix, where)
     match = _regex(fields.match, f"{where}: match") if fields.match else None
-    return RouteNode(fields.backend, fields.prefix, fields.suffix, match, fields.replace)
+    if match is None and fields.replace:
+        raise ConfigError(f"{where}: with = {fields.replace!r} stands without a match")
+    groups = [int(number) for number in re.findall(r"\\(\d)", fields.replace)]
+    if match is not None and groups and max(groups) > match.groups:
+        raise ConfigError(
+            f"{where}: with = {fields.replace!r} names group {max(groups)}, "
+            f"but match has {match.groups}"
+        )
+    prefix = fields.prefix.rstrip("/")
+    return RouteNode(fields.backend, prefix, fields.suffix, match, fields.replace)
 
 
 def _check_url(prefix: str, where: str) -> None:
     try:
-        parts = urlsplit(prefix)
+        parts = urlsplit(prefix if _URL.fullmatch(prefix) else "")
         port_is_sound = parts.port is None or parts.port > 0
     except ValueError:
         port_is_sound = False
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_sound:
         raise ConfigError(f"{where}: prefix {prefix!r} is not a URL such as http://127.0.0.1:8000")
+    if parts.query or parts.fragment:
+        raise ConfigError(f"{where}: prefix {prefix!r} has a query; that is what suffix is for")
     if parts.username or parts.password:
         raise ConfigError(
             f"{where}: a secret does not belong into the table: take it out of the URL"

@@ -173,7 +173,8 @@ class Child:
         starting = self.state == "starting"
         if starting:
             self._lines.append(line)
-        self._log.log(logging.INFO if starting else logging.DEBUG, "%s", line)
+        shown = "".join(char if char.isprintable() else "\ufffd" for char in line)
+        self._log.log(logging.INFO if starting else logging.DEBUG, "%s", shown)
         if self._on_line is not None:
             self._on_line(line)
 

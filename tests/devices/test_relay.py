@@ -5,7 +5,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from devices.relay import MAX_CASTS
 from hyperbeam.node import Node
+from hyperbeam.routing import load_routes
 from tests.hyperbeam.conftest import StartNode
 
 
@@ -39,6 +41,17 @@ class Backend:
         if path.startswith(b"/v1/stream"):
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: 1\n\n")
             await reader.readexactly(1)
+        if path.startswith(b"/v1/large"):
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 3000000\r\n\r\n" + b"x" * 3_000_000)
+            return
+        if path.startswith(b"/v1/cookies"):
+            writer.write(
+                b"HTTP/1.1 302 Found\r\nset-cookie: a=1\r\nset-cookie: b=2\r\nlocation: /y\r\n"
+                b"connection: x-hop\r\nx-hop: 1\r\ncontent-length: 0\r\n\r\n"
+            )
+            return
+        if text.startswith(b"HEAD"):
+            text = b""
         status = path.rpartition(b"/")[2] if b"/status/" in path else b"200"
         writer.write(
             b"HTTP/1.1 %b X\r\ncontent-type: text/plain\r\nx-backend: dummy\r\n"
@@ -123,6 +136,14 @@ async def test_a_stream_that_nobody_reads_leaves_its_node_free(
         ("/~relay@1.0/call?relay-path=HTTP://127.0.0.1:1/x", 403, "forbidden"),
         ("/~relay@1.0/call?relay-path=/v1/a%0d%0ax:y", 400, "bad_encoding"),
         ("/~relay@1.0/call?relay-path=/v1/a%20b", 400, "bad_request"),
+        ("/~relay@1.0/call?relay-path=/v1/../secret", 400, "bad_request"),
+        ("/v1/%2e%2e/secret", 400, "bad_request"),
+        ("/v1/.%2E/secret", 400, "bad_request"),
+        ("/v1/..%2fsecret", 400, "bad_request"),
+        ("/~relay@1.0/call?relay-path=/v1/a/..", 400, "bad_request"),
+        ("/v1/..%5csecret", 400, "bad_request"),
+        ("/v1/status/999", 502, "bad_gateway"),
+        ("/v1/status/100000", 502, "backend_invalid"),
         ("/~relay@1.0/call", 400, "bad_request"),
         ("/~relay@1.0/call?relay-path=/v1/x&relay-method=G%20T", 400, "bad_request"),
         ("/dead", 502, "backend_unreachable"),
@@ -133,7 +154,36 @@ async def test_refusals(
 ) -> None:
     reply = await relaying.get(path, headers={"accept": "application/json"})
     assert (reply.status_code, reply.json()["error"]) == (status, word)
-    assert backend[0].requests == []
+    assert backend[0].requests == [] or "/status/" in path
+
+
+async def test_what_a_backend_may_say(relaying: httpx.AsyncClient) -> None:
+    reply = await relaying.get("/v1/cookies")
+    assert (reply.status_code, reply.headers["location"]) == (302, "/y")
+    assert reply.headers.get_list("set-cookie") == ["a=1", "b=2"]
+    assert "x-hop" not in reply.headers
+    large = await relaying.get("/v1/large")
+    assert len(large.content) == 3_000_000
+
+
+async def test_a_route_to_the_node_itself_is_noticed(start_node: StartNode, tmp_path: Path) -> None:
+    routes = tmp_path / "loop.toml"
+    routes.write_text("")
+    node: Node = await start_node(routes=str(routes))  # type: ignore[misc]
+    port = node.server.port
+    routes.write_text(f'[[routes]]\ntemplate = "/.*"\nnode = "http://127.0.0.1:{port}"')
+    node.routes = load_routes(routes)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        reply = await client.get("/x", headers={"accept": "application/json"})
+        assert (reply.status_code, reply.json()["error"]) == (508, "loop_detected")
+
+
+async def test_casts_are_bounded(relaying: httpx.AsyncClient, node_of: list[Node]) -> None:
+    statuses = []
+    for _ in range(MAX_CASTS + 1):
+        reply = await relaying.get("/~relay@1.0/cast?relay-path=/v1/stream")
+        statuses.append(reply.status_code)
+    assert statuses == [200] * MAX_CASTS + [503]
 
 
 async def test_cast_answers_at_once(

@@ -58,6 +58,18 @@ class Echo(Device):
         return base
 
     @key
+    def fault(self, base, request):
+        raise {"stop": StopIteration, "exit": SystemExit, "interrupt": KeyboardInterrupt}[
+            request["kind"]
+        ]
+
+    @key
+    async def async_fault(self, base, request):
+        raise {"stop": StopIteration, "exit": SystemExit, "interrupt": KeyboardInterrupt}[
+            request["kind"]
+        ]
+
+    @key
     async def index(self, base, request):
         return {"index": request.get("a")}
 

@@ -46,6 +46,16 @@ def test_environment_lists_and_topics(tmp_path: Path) -> None:
     assert config.device_path == (str(tmp_path), "/other")
 
 
+def test_lists_are_written_the_same_in_flags_and_environment() -> None:
+    environment = {"HB_REQUIRED": "a@1.0, b@1.0", "HB_HTTP_HOSTS": "a,b"}
+    flags = {"print": "http,node", "device_path": "/a:/b"}
+    config = load(environment=environment, flags=flags)
+    assert config.required == ("a@1.0", "b@1.0")
+    assert config.http.hosts == ("a", "b")
+    assert config.print == ("http", "node")
+    assert config.device_path == ("/a", "/b")
+
+
 def test_file_named_by_environment(tmp_path: Path) -> None:
     file = write(tmp_path, "[http]\nport = 7\n")
     assert load(environment={"HB_CONFIG": str(file)}).http.port == 7
@@ -63,6 +73,7 @@ def test_file_named_by_environment(tmp_path: Path) -> None:
         ("print = []\nprint = []", ["overwrite"]),
         ('profile = "none-such"', ["none-such", "inference"]),
         ("[http]\nheader_timeout = -1", ["header_timeout"]),
+        ('[http]\nhost = ""', ["host"]),
     ],
 )
 def test_what_is_wrong_is_named_with_its_file(tmp_path: Path, text: str, names: list[str]) -> None:

@@ -190,3 +190,25 @@ async def test_a_device_that_does_not_start_is_named(start_node: StartNode, tmp_
     assert "no start" in reply.json()["body"]
     with pytest.raises(ConfigError, match=r"required.*no start"):
         await start_node(device_path=[str(folder)], required=["a@1.0"])
+
+
+async def test_a_route_to_a_device_that_is_not_there(start_node: StartNode, tmp_path: Path) -> None:
+    routes = tmp_path / "routes.toml"
+    routes.write_text(
+        '[[routes]]\ntemplate = "/a"\ndevice = "no@1.0"\nnodes = [{ backend = "local" }]'
+    )
+    with pytest.raises(ConfigError, match=r"route 1: device no@1\.0"):
+        await start_node(routes=str(routes))
+
+
+@pytest.mark.parametrize(
+    "body", ["[" + "1," * 199_990 + "1]", '{"a":' + "[" + '{"a":1},' * 60_000 + "1]}"]
+)
+async def test_a_large_value_is_json_or_a_refusal(node: Node, body: str) -> None:
+    base_url = f"http://127.0.0.1:{node.server.port}"
+    async with httpx.AsyncClient(base_url=base_url, timeout=60) as client:
+        path = "/~json@1.0/deserialize"
+        shown = await client.post(path, content=body, headers={"accept": "application/json"})
+        assert shown.json() == json.loads(body)
+        assert (await client.post(path, content=body)).status_code == 413
+        assert (await client.post(path + "/id", content=body)).status_code == 413

@@ -107,3 +107,10 @@ async def test_private_keys_reach_devices_but_not_values(node: Node) -> None:
     request = {"path": "/~echo@1.0/base", "priv": {"headers": {"authorization": "x"}}}
     base = await node.resolve(None, request)
     assert base["priv"]["headers"] == {"authorization": "x"}
+
+
+@pytest.mark.parametrize("key", ["fault", "async-fault"])
+@pytest.mark.parametrize("kind", ["stop", "exit", "interrupt"])
+async def test_nothing_that_a_key_raises_ends_the_node(node: Node, key: str, kind: str) -> None:
+    with pytest.raises(RuntimeError):
+        await node.resolve(None, f"/~echo@1.0/{key}&kind={kind}")

@@ -1,5 +1,6 @@
 import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
@@ -85,6 +86,31 @@ def test_prefix_suffix_and_rewriting(tmp_path: Path) -> None:
     assert node.target("/old/a?b=c") == "http://127.0.0.1:1/base/new/a?b=c&k=1"
 
 
+@pytest.mark.parametrize(
+    ("node", "path"),
+    [
+        ('{ prefix = "http://localhost", match = "^/a", with = "" }', "/a:18398/x"),
+        ('{ prefix = "http://localhost", match = "^/a", with = "" }', "/a.evil.example/x"),
+        ('{ prefix = "http://localhost", match = "^/a", with = "" }', "/a@evil.example/x"),
+        ('{ prefix = "http://127.0.0" , match = "^/a/", with = "" }', "/a/.1:18398/x"),
+        ('{ prefix = "http://localhost", match = "^/a(.*)", with = "//evil.example" }', "/a"),
+        ('{ prefix = "http://localhost:80/" }', "//evil.example/x"),
+    ],
+)
+def test_no_path_adds_to_the_host(tmp_path: Path, node: str, path: str) -> None:
+    routes = table(tmp_path, f'[[routes]]\ntemplate = "/.*"\nnodes = [{node}]')
+    chosen = routes.routes[0].choose()
+    assert urlsplit(chosen.target(path)).netloc == urlsplit(chosen.prefix).netloc
+
+
+def test_equally_loaded_nodes_are_all_chosen(tmp_path: Path) -> None:
+    routes = table(
+        tmp_path,
+        '[[routes]]\ntemplate = "/a"\nnodes = ["http://127.0.0.1:1", "http://127.0.0.1:2"]',
+    )
+    assert len({routes.routes[0].choose().prefix for _ in range(100)}) == 2
+
+
 def test_the_least_loaded_node_is_chosen(tmp_path: Path) -> None:
     routes = table(
         tmp_path,
@@ -116,6 +142,16 @@ def test_the_least_loaded_node_is_chosen(tmp_path: Path) -> None:
         ('[[routes]]\ntemplate = "/a"\nnode = "http://h"\nstrategie = "Random"', ["strategie"]),
         ('[[routes]]\ntemplate = "/a"\nnode = "http://h"\npriority = "high"', ["priority"]),
         ('[[routes]]\ntemplate = "/a"\nnodes = [{ backend = "local" }]', ["device"]),
+        (
+            '[[routes]]\ntemplate = "/a"\n[[routes.nodes]]\nprefix = "http://h"\nmatch = "a"\n'
+            "with = '\\3'",
+            ["group 3"],
+        ),
+        ('[[routes]]\ntemplate = "/a"\nnodes = [{ prefix = "http://h", with = "x" }]', ["match"]),
+        ('[[routes]]\ntemplate = "/a"\nnode = "http://h\\r\\nx: y"', ["prefix"]),
+        ('[[routes]]\ntemplate = "/a"\nnode = "http://ⓛocalhost"', ["prefix"]),
+        ('[[routes]]\ntemplate = "/a"\nnode = "http://h?x"', ["suffix"]),
+        ('[[routes]]\ntemplate = "/a"\nnode = "http://h"\nnodes = ["http://i"]', ["both"]),
         ("template = 1", ["template"]),
         ("[[routes]\n", ["line 1"]),
     ],
