@@ -8,9 +8,9 @@ from typing import Any
 from ..message import Link, is_private
 
 HEADERS = {
+    "content-type": "text/html; charset=utf-8",
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-    "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
 DEPTH = 8

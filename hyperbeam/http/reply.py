@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +19,10 @@ CORS: Headers = [
     (b"access-control-allow-methods", b"GET, POST, PUT, DELETE, OPTIONS"),
     (b"access-control-expose-headers", b"*"),
 ]
+NOSNIFF = (b"x-content-type-options", b"nosniff")
 JSON = "json@1.0"
 HTML = "text/html"
+EVENT_STREAM = "text/event-stream"
 HTTPSIG = "httpsig@1.0"
 CODECS = (JSON, HTTPSIG)
 MEDIA = {"application/json": JSON, "application/*": JSON, "text/html": HTML, "*/*": HTTPSIG}
@@ -39,13 +42,60 @@ OWN = frozenset(
         "trailer",
         "transfer-encoding",
         "upgrade",
+        "x-content-type-options",
     }
 )
 """Headers that this layer writes or that end at this hop: a result cannot set them."""
 
+# They act on a browser or a proxy beyond the one reply, and any link can make a message.
+DEVICE_ONLY = frozenset(
+    {
+        "accept-ch",
+        "activate-storage-access",
+        "alt-svc",
+        "clear-site-data",
+        "content-encoding",
+        "content-location",
+        "content-range",
+        "content-security-policy-report-only",
+        "critical-ch",
+        "document-policy",
+        "document-policy-report-only",
+        "expect-ct",
+        "link",
+        "location",
+        "nel",
+        "origin-agent-cluster",
+        "origin-trial",
+        "public-key-pins",
+        "public-key-pins-report-only",
+        "refresh",
+        "report-to",
+        "reporting-endpoints",
+        "service-worker-allowed",
+        "set-cookie",
+        "set-cookie2",
+        "set-login",
+        "sourcemap",
+        "speculation-rules",
+        "strict-transport-security",
+        "timing-allow-origin",
+        "use-as-dictionary",
+        "www-authenticate",
+        "x-sendfile",
+        "x-sourcemap",
+    }
+)
+"""Headers that a message's plain keys cannot set, only a device by `priv["reply-headers"]`."""
+DEVICE_ONLY_FAMILIES = ("access-control-", "cross-origin-", "proxy-", "sec-", "x-accel-")
+
+INERT = frozenset({"application/json", "text/plain", EVENT_STREAM})
+"""Media types that a browser shows without running anything of them."""
+
 _ELSEWHERE = frozenset({"body", "status"})
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+\Z")
 _UNSAFE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_LINE_END = re.compile(r"[\r\n\x00]")
 
 
 @dataclass(slots=True)
@@ -61,8 +111,10 @@ def render(result: Any, request: Message) -> Reply:
     """The reply for a result that is not a Stream.
 
     A message with `content-type` and a `body` of text or bytes is that body, its other
-    plain values are headers. Anything else goes by the request's `accept-codec`, then
-    `accept`: application/json, text/html, or headers as upstream writes them (httpsig@1.0).
+    plain values are headers but for DEVICE_ONLY ones; a device gives those as
+    `priv["reply-headers"]`, a list of (name, value) pairs. Anything else goes by the
+    request's `accept-codec`, then `accept`: application/json, text/html, or headers as
+    upstream writes them (httpsig@1.0).
     """
     if isinstance(result, dict):
         content = result.get("content-type")
@@ -99,11 +151,48 @@ def cors(request: Message) -> Headers:
     return CORS.copy()
 
 
-def header_fields(values: Message, skip: frozenset[str] = frozenset()) -> Headers:
+def device_fields(pairs: Iterable[tuple[str, str]]) -> Headers:
+    """Header fields that a device gives itself, in its order, repeats as they are.
+
+    Left out: names that are no header name and the headers that are this layer's own.
+    Values are Latin-1 where they can be, as servers and clients read a head, else UTF-8.
+    Raises TypeError or ValueError for the device's fault: no text, or a line end in it.
+    """
+    fields: Headers = []
+    for name, value in pairs:
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(f"the reply header {name!r} is {value!r}: both have to be str")
+        if _LINE_END.search(value):
+            raise ValueError(f"the reply header {name!r} has a line end or NUL in it")
+        name = name.lower()
+        if name in OWN or is_private(name) or not _NAME.match(name) or _UNSAFE.search(value):
+            continue
+        try:
+            raw = value.encode("latin-1")
+        except UnicodeEncodeError:
+            raw = value.encode("utf-8", "replace")
+        fields.append((name.encode("ascii"), raw.strip(b" \t")))
+    return fields
+
+
+def guards(headers: Headers) -> Headers:
+    """What keeps a browser from running a reply with `headers` as a page of this node."""
+    kinds = [value for name, value in headers if name == b"content-type"]
+    fields = [NOSNIFF]
+    # Browsers take the last type of a list, so a comma is as good as another type.
+    if len(kinds) != 1 or b"," in kinds[0] or _media(kinds[0]) not in INERT:
+        fields.append((b"content-security-policy", b"sandbox"))
+    return fields
+
+
+def header_fields(
+    values: Message, skip: frozenset[str] = frozenset(), *, trusted: bool = True
+) -> Headers:
     """The plain values of a message as header fields.
 
     Left out: private keys, lists and messages, names that are no header name, values that
-    would end the line (CR, LF, NUL), and the headers that are this layer's own.
+    would end the line (CR, LF, NUL), the headers that are this layer's own, and, unless
+    `trusted`, those that only a device may give.
     """
     fields: Headers = []
     for name, value in values.items():
@@ -119,6 +208,8 @@ def header_fields(values: Message, skip: frozenset[str] = frozenset()) -> Header
             continue
         if is_private(name) or not _NAME.match(name):
             continue
+        if not trusted and (name in DEVICE_ONLY or name.startswith(DEVICE_ONLY_FAMILIES)):
+            continue
         if text.isprintable() or not _UNSAFE.search(text):
             fields.append((name.encode("ascii"), text.strip().encode("utf-8", "replace")))
     return fields
@@ -126,35 +217,60 @@ def header_fields(values: Message, skip: frozenset[str] = frozenset()) -> Header
 
 def _as_is(message: Message, body: str | bytes, request: Message) -> Reply:
     raw = body.encode("utf-8", "replace") if isinstance(body, str) else body
-    headers = header_fields(message, _ELSEWHERE)
+    headers = header_fields(message, _ELSEWHERE, trusted=False)
+    given = _given(message)
+    headers += device_fields(given)
+    headers += guards(headers)
     headers += cors(request)
-    return _sized(Reply(_status(message), raw, headers))
+    return _sized(Reply(_status(message), raw, headers), request, given)
 
 
 def _negotiated(result: Any, request: Message) -> Reply:
     status = _status(result) if isinstance(result, dict) else 200
+    given = _given(result) if isinstance(result, dict) else []
     codec = _codec(request)
-    fields: Message
     if codec == JSON:
         value = _data(result, request) if isinstance(result, dict) else result
-        fields, body = {"content-type": "application/json"}, json.encode(value)
+        body = json.encode(value)
+        headers: Headers = [(b"content-type", b"application/json"), *device_fields(given)]
+        headers += guards(headers)
     elif codec == HTML:
         body = page.render(result, title=request["path"])
-        fields = {"content-type": "text/html; charset=utf-8", **page.HEADERS}
+        headers = [*header_fields(page.HEADERS), *device_fields(given), NOSNIFF]
     else:
         bundle = request.get("accept-bundle") == "true"
         encoded, body = httpsig.encode(result, bundle=bundle, status=status)
-        fields = dict(encoded)
-    headers = [*header_fields(fields), (b"vary", b"accept, accept-codec"), *cors(request)]
-    return _sized(Reply(status, body, headers))
+        headers = [*header_fields(dict(encoded), trusted=False), *device_fields(given)]
+        headers += guards(headers)
+    headers += [(b"vary", b"accept, accept-codec"), *cors(request)]
+    return _sized(Reply(status, body, headers), request, given)
 
 
-def _sized(reply: Reply) -> Reply:
+def _given(message: Message) -> list[tuple[str, str]]:
+    """The header fields that a device has put into the message's private part."""
+    private = message.get("priv")
+    given = private.get("reply-headers", []) if isinstance(private, dict) else []
+    if not isinstance(given, list):
+        raise TypeError(f"reply-headers is a {type(given).__name__}, not a list of pairs")
+    return given
+
+
+def _sized(reply: Reply, request: Message, given: list[tuple[str, str]]) -> Reply:
+    """With the length of the body; a HEAD may be given that of the body it stands for."""
     if reply.status in (204, 304):
         reply.body = b""
-    else:
-        reply.headers.append((b"content-length", b"%d" % len(reply.body)))
+        return reply
+    length = b"%d" % len(reply.body)
+    if given and not reply.body and request["method"] == "HEAD":
+        for name, value in given:
+            if name.lower() == "content-length" and value.isascii() and value.isdigit():
+                length = value.encode("ascii")
+    reply.headers.append((b"content-length", length))
     return reply
+
+
+def _media(content_type: bytes) -> str:
+    return content_type.partition(b";")[0].strip().lower().decode("latin-1")
 
 
 def _data(message: Message, request: Message) -> Message:

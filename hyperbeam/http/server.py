@@ -8,8 +8,9 @@ import json
 import logging
 import secrets
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from email.utils import formatdate
+from types import NoneType
 from typing import Any, Protocol
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -18,9 +19,10 @@ from uvicorn.server import ServerState
 
 from ..device import Stream
 from ..errors import ConfigError, HyperbeamError
-from ..message import Message
+from ..message import Link, Message
 from . import request as requests
 from .exchange import head
+from .hosts import Hosts
 from .limits import Limits
 from .protocol import NodeProtocol
 from .reply import CORS, JSON, Reply, preflight, render, render_error
@@ -29,6 +31,8 @@ from .sse import send_stream
 BACKLOG = 2048
 FLUSH = 1.0
 """Seconds that a reply which is already written may take to leave when the server ends."""
+
+_VALUES = (dict, list, str, bytes, int, float, NoneType, Link)
 
 log = logging.getLogger("hyperbeam.http")
 
@@ -49,7 +53,8 @@ class Server:
     Limits: `body_limit` bytes of body; `header_timeout` seconds to finish a head and
     `body_timeout` without a byte of body (and at least 1 KiB/s after that);
     `idle_timeout` between requests. `keep_alive_comment`: seconds of silence in an event
-    stream before a comment, 0 for none.
+    stream before a comment, 0 for none. `hosts`: the names beside localhost's own that a
+    request may come under, None for any.
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class Server:
         header_timeout: float = 10.0,
         body_timeout: float = 60.0,
         idle_timeout: float = 75.0,
+        hosts: Collection[str] | None = None,
     ) -> None:
         self.handler = handler
         self.host = host
@@ -70,6 +76,7 @@ class Server:
         self.draining = False
         self.app: ASGIApp = self.__call__
         self._port = port
+        self._hosts = None if hosts is None else Hosts(hosts)
         self._keep_alive_comment = keep_alive_comment
         self._servers: list[asyncio.Server] = []
         self._state = ServerState()
@@ -160,10 +167,15 @@ class Server:
 
     async def _answer(self, request: Message, send: Send) -> Reply | None:
         """The reply to send; None where a stream has been sent."""
+        if self._hosts is not None:
+            self._hosts.check(request.get("host"))
         if request["method"] == "OPTIONS":
             return preflight(request)
         result = await self.handler.handle(request)
         if not isinstance(result, Stream):
+            if not isinstance(result, _VALUES):
+                kind = type(result).__name__
+                raise TypeError(f"the result is a {kind}, which is no message value")
             return render(result, request)
         await send_stream(
             result,

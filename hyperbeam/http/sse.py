@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from starlette.types import Send
 
 from ..device import Stream
 from ..message import Message
-from .reply import Headers, cors, header_fields
+from .reply import EVENT_STREAM, Headers, cors, device_fields, guards
 
 COMMENT = b": keep-alive\n\n"
 EMPTY_LINES = (b"\n\n", b"\n\r\n", b"\r\r")
-EVENT_STREAM = "text/event-stream"
+_END = object()
 
 log = logging.getLogger("hyperbeam.http")
 
@@ -35,32 +36,39 @@ async def send_stream(
     any client can tell a cut from an end.
     """
     source = stream.source
-    start = {
-        "type": "http.response.start",
-        "status": stream.status,
-        "headers": stream_headers(stream, request),
-    }
     try:
+        if not isinstance(source, AsyncIterator):
+            kind = type(source).__name__
+            raise TypeError(f"the source of a stream is a {kind}, not an async iterator")
+        start = {
+            "type": "http.response.start",
+            "status": stream.status,
+            "headers": stream_headers(stream, request),
+        }
         if request["method"] == "HEAD":
             await send(start)
             await send({"type": "http.response.body"})
             return
-        first = await anext(source, None)
-        await send(start)
-        if first is None:
+        item = await anext(source, _END)
+        if item is _END:
+            await send(start)
             await send({"type": "http.response.body"})
             return
+        first = _bytes(item)
+        await send(start)
         await _send_chunks(first, source, send, is_events(stream), comment_after, error_event)
     finally:
         await _close(stream)
 
 
 def stream_headers(stream: Stream, request: Message) -> Headers:
-    values: Message = {"content-type": stream.content_type, "cache-control": "no-store"}
+    """Raises TypeError or ValueError for a value that is no header value."""
+    values = {"content-type": stream.content_type, "cache-control": "no-store"}
     values["x-accel-buffering"] = "no"
     for name, value in stream.headers.items():
         values.setdefault(name, value)
-    return header_fields(values) + cors(request)
+    headers = device_fields(values.items())
+    return headers + guards(headers) + cors(request)
 
 
 def is_events(stream: Stream) -> bool:
@@ -82,7 +90,8 @@ async def _send_chunks(
             await send({"type": "http.response.body", "body": first, "more_body": True})
         if events and comment_after > 0:
             heart.start()
-        async for chunk in source:
+        async for item in source:
+            chunk = _bytes(item)
             if chunk:
                 heart.beat(chunk)
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -95,6 +104,14 @@ async def _send_chunks(
     finally:
         heart.stop()
     await send({"type": "http.response.body"})
+
+
+def _bytes(chunk: Any) -> bytes:
+    if isinstance(chunk, bytes):
+        return chunk
+    if isinstance(chunk, bytearray | memoryview):
+        return bytes(chunk)
+    raise TypeError(f"a stream gave a {type(chunk).__name__} as a chunk; chunks are bytes")
 
 
 class Heart:

@@ -14,6 +14,7 @@ from hyperbeam.http.exchange import head
 from hyperbeam.http.reply import Reply
 
 JSON = {"accept": "application/json"}
+NOSNIFF = b"x-content-type-options"
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
@@ -67,6 +68,7 @@ def test_a_body_with_a_type_is_sent_as_it_is(body: str | bytes, headers: dict[st
         "x-number": "7",
         "x-float": "1.5",
         "x-true": "true",
+        "x-content-type-options": "nosniff",
     }
 
 
@@ -213,6 +215,7 @@ def test_the_page_is_escaped_and_stands_alone() -> None:
     assert "src=" not in text
     assert "http://" not in text
     assert "default-src 'none'" in fields(reply)["content-security-policy"]
+    assert fields(reply)["x-content-type-options"] == "nosniff"
 
 
 def test_the_page_of_something_huge_is_short() -> None:
@@ -221,6 +224,97 @@ def test_the_page_of_something_huge_is_short() -> None:
         deep = {"a": deep}
     for value in (deep, "x" * 1_000_000, list(range(100_000))):
         assert len(render(value, HTML).body) < 200_000
+
+
+def every(reply: Reply, name: str) -> list[str]:
+    return [value.decode("latin-1") for own, value in reply.headers if own == name.encode()]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "sandboxed"),
+    [
+        ("application/json", False),
+        ("Text/Plain; charset=utf-8", False),
+        ("text/event-stream", False),
+        ("text/html", True),
+        ("image/svg+xml", True),
+        ("application/xhtml+xml", True),
+        ("text/plain, text/html", True),
+        ("text/plain;a=b,text/html", True),
+        ("text/plain\r\nx: y", True),
+        ("", True),
+    ],
+)
+@pytest.mark.parametrize("key", ["body", "data"])
+def test_no_message_is_a_page_of_this_node(content_type: str, sandboxed: bool, key: str) -> None:
+    reply = render({"content-type": content_type, key: "<script>alert(1)</script>"})
+    assert b"<script>alert(1)</script>" in reply.body
+    assert every(reply, "x-content-type-options") == ["nosniff"]
+    assert every(reply, "content-security-policy") == ["sandbox"] * sandboxed
+
+
+def test_a_message_can_only_tighten_its_policy() -> None:
+    own = {"content-security-policy": "sandbox allow-scripts", "x-content-type-options": "no"}
+    reply = render({"content-type": "text/html", "body": "", **own})
+    assert every(reply, "content-security-policy") == ["sandbox allow-scripts", "sandbox"]
+    assert every(reply, "x-content-type-options") == ["nosniff"]
+
+
+@pytest.mark.parametrize("body", [{"content-type": "text/plain", "body": "x"}, {"a": "b"}])
+@pytest.mark.parametrize(
+    "name", [*sorted(replies.DEVICE_ONLY), "x-accel-redirect", "cross-origin-opener-policy"]
+)
+def test_only_a_device_gives_headers_that_act_beyond_the_reply(body: Message, name: str) -> None:
+    assert every(render({**body, name: "/evil"}), name) == []
+    given = {"reply-headers": [(name, "one"), ("x-a", "b"), (name.title(), "two")]}
+    for headers in ({}, JSON, HTML):
+        reply = render({**body, name: "/evil", "priv": given}, headers)
+        assert every(reply, name) == ["one", "two"]
+        assert every(reply, "x-a") == ["b"]
+
+
+def test_device_headers_keep_their_bytes_and_leave_the_connection_alone() -> None:
+    given = [("content-length", "33"), ("Connection", "close"), ("x y", "z"), ("priv-a", "b")]
+    given += [("x-a", "\u00fc"), ("x-b", "\u20ac")]
+    message = {"content-type": "text/plain", "body": "abc", "priv": {"reply-headers": given}}
+    reply = render(message)
+    assert every(reply, "content-length") == ["3"]
+    sent = {name: value for name, value in reply.headers if not name.startswith(b"access-")}
+    assert sent.keys() == {b"content-type", NOSNIFF, b"x-a", b"x-b", b"content-length"}
+    assert (sent[b"x-a"], sent[b"x-b"]) == (b"\xfc", "\u20ac".encode())
+
+
+@pytest.mark.parametrize(
+    "given", [[("x-a", "b\r\nx-evil: 1")], [("x-a", "\0")], [("x-a", 1)], [(1, "a")], {"a": "b"}, 1]
+)
+def test_device_headers_that_are_none_are_the_devices_fault(given: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        render({"content-type": "text/plain", "body": "", "priv": {"reply-headers": given}})
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "length", "sent"),
+    [
+        ("HEAD", b"", "33", "33"),
+        ("GET", b"", "33", "0"),
+        ("HEAD", b"abc", "33", "3"),
+        ("HEAD", b"", "-1", "0"),
+        ("HEAD", b"", "\u0663", "0"),
+    ],
+)
+def test_a_head_reply_tells_the_length_its_device_knows(
+    method: str, body: bytes, length: str, sent: str
+) -> None:
+    given = {"reply-headers": [("content-length", length)]}
+    message = {"content-type": "text/plain", "body": body, "priv": given}
+    assert every(render(message, method=method), "content-length") == [sent]
+
+
+def test_the_headers_of_an_error_are_the_nodes_own() -> None:
+    error = HyperbeamError("no", status=401, headers={"www-authenticate": "Bearer"})
+    message = {"status": 401, "body": "no", **error.headers}
+    reply = replies.render_error(message, error, request(JSON))
+    assert every(reply, "www-authenticate") == ["Bearer"]
 
 
 texts = st.text(max_size=12) | st.sampled_from(["a\r\nx-evil: 1", "a\n\nb", "\0", " a ", "\u00fc"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hyperbeam import BadRequest, ConfigError, Message, Unavailable
+from hyperbeam import Atom, BadRequest, ConfigError, Link, Message, Unavailable
 from hyperbeam.http import Server
 from hyperbeam.http.limits import PIPELINE_LIMIT
 
@@ -181,6 +181,45 @@ async def test_a_result_that_no_codec_can_write_is_an_error_not_a_hang(
     for accept in ("application/json", "*/*"):
         assert 400 <= (await client.get("/", f"accept: {accept}")).status < 600
     assert (await client.get("/", "accept: text/html")).status == 200
+
+
+@pytest.mark.parametrize("result", [{1}, (1,), (n for n in "a"), object(), bytearray(b"a")])
+async def test_a_result_that_is_no_message_value_is_a_logged_500(
+    serve: Any, connect: Any, caplog: pytest.LogCaptureFixture, result: Any
+) -> None:
+    async def odd(request: Message) -> Any:
+        return result
+
+    client = await connect(await serve(odd))
+    for accept in ("application/json", "*/*", "text/html"):
+        assert (await client.get("/", f"accept: {accept}")).status == 500
+    assert len(caplog.records) == 3
+    assert "which is no message value" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "result", [{}, [], "a", b"a", 1, 1.5, True, None, Atom("a"), Link("a" * 43)]
+)
+async def test_every_message_value_is_a_result(serve: Any, connect: Any, result: Any) -> None:
+    async def plain(request: Message) -> Any:
+        return result
+
+    reply = await (await connect(await serve(plain))).get("/", "accept: text/html")
+    assert reply.status == 200
+
+
+async def test_a_relayed_head_keeps_its_length(serve: Any, connect: Any) -> None:
+    async def relayed(request: Message) -> Message:
+        given = {
+            "reply-headers": [("content-length", "33"), ("set-cookie", "a"), ("set-cookie", "b")]
+        }
+        return {"status": 200, "content-type": "text/plain", "body": b"", "priv": given}
+
+    client = await connect(await serve(relayed))
+    for _ in range(2):
+        reply = await client.get("/", method="HEAD")
+        assert reply.headers["content-length"] == "33"
+        assert reply.names.count("set-cookie") == 2
 
 
 class Held:
