@@ -6,6 +6,7 @@ A node is an object; two with homes of their own can live in one process.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -61,6 +62,7 @@ class Node:
             header_timeout=http.header_timeout,
             body_timeout=http.body_timeout,
             keep_alive_comment=http.keep_alive_comment,
+            hosts=http.hosts if _is_loopback(http.host) else None,
         )
         self._running: list[Device] = []
         self._started = asyncio.Event()
@@ -258,6 +260,13 @@ def _steps(path: str, request: Message) -> list[Step]:
         if step.message.keys() & own.keys():
             step.message.update(own)
     return steps
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _first_part(path: str) -> str:

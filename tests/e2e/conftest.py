@@ -4,7 +4,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from .process import ROOT, NodeProcess
+from .process import ROOT, NodeProcess, end_all
 
 GREETER = '''
 from hyperbeam import Device, NotFound, key
@@ -44,6 +44,12 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 def client(node: NodeProcess) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=node.url, timeout=120) as client:
         yield client
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    yield
+    end_all()
 
 
 @pytest.fixture

@@ -104,7 +104,21 @@ class NodeProcess:
             raise
 
 
+STARTED: list[NodeProcess] = []
+"""Nodes of the test that runs; a test that fails leaves its own behind, `end_all` does not."""
+
+
+def end_all() -> None:
+    """End what the last test started and did not stop."""
+    while STARTED:
+        node = STARTED.pop()
+        if node.process.poll() is None:
+            node.process.kill()
+            node.wait()
+
+
 def serve(*arguments: str | Path, **options: object) -> NodeProcess:
     """`hyperbeam serve` on a free port."""
     command = [str(HYPERBEAM), "serve", "--port", "0", *map(str, arguments)]
-    return NodeProcess(command, **options)  # type: ignore[arg-type]
+    STARTED.append(NodeProcess(command, **options))  # type: ignore[arg-type]
+    return STARTED[-1]

@@ -169,7 +169,7 @@ def test_a_prompt_over_the_context(client: httpx.Client) -> None:
 def test_paths(node: NodeProcess, path: str, statuses: set[int]) -> None:
     with socket.create_connection(("127.0.0.1", node.port), timeout=20) as raw:
         raw.sendall(
-            f"GET {path} HTTP/1.1\r\nhost: x\r\naccept: application/json\r\n"
+            f"GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: application/json\r\n"
             "connection: close\r\n\r\n".encode()
         )
         received = b""
@@ -202,7 +202,7 @@ SMUGGLING = {
 @pytest.mark.parametrize("tail", SMUGGLING.values(), ids=SMUGGLING)
 def test_smuggling(node: NodeProcess, tail: bytes) -> None:
     with socket.create_connection(("127.0.0.1", node.port), timeout=20) as raw:
-        raw.sendall(b"POST /~message@1.0/x HTTP/1.1\r\nhost: x\r\n" + tail)
+        raw.sendall(b"POST /~message@1.0/x HTTP/1.1\r\nhost: localhost\r\n" + tail)
         received = b""
         while piece := raw.recv(65536):
             received += piece

@@ -193,7 +193,8 @@ def test_a_client_that_breaks_off_frees_the_slots(node: NodeProcess) -> None:
     }
     body = json.dumps(endless).encode()
     head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
     ).encode()
     # More than there are slots: were one not freed, the answer below would wait for minutes.
     for _ in range(8):

@@ -212,3 +212,16 @@ async def test_a_large_value_is_json_or_a_refusal(node: Node, body: str) -> None
         assert shown.json() == json.loads(body)
         assert (await client.post(path, content=body)).status_code == 413
         assert (await client.post(path + "/id", content=body)).status_code == 413
+
+
+async def test_a_web_page_cannot_reach_a_node_on_loopback(start_node: StartNode) -> None:
+    node = await start_node()
+    reply = await get(node, "/~meta@1.0/info", host="evil.example", accept="application/json")
+    assert (reply.status_code, reply.json()["error"]) == (421, "misdirected_request")
+    assert "http.hosts" in reply.json()["body"]
+    for host in ("localhost", "127.0.0.1:1", "[::1]:8734", "node.localhost"):
+        assert (await get(node, "/~meta@1.0/live", host=host)).status_code == 200
+    named = await start_node(http__hosts="node.example")
+    assert (await get(named, "/~meta@1.0/live", host="node.example")).status_code == 200
+    everywhere = await start_node(http__host="0.0.0.0")
+    assert (await get(everywhere, "/~meta@1.0/live", host="any.example")).status_code == 200
