@@ -50,8 +50,8 @@ class Meta(Device):
         loaded = {
             name: {
                 "name": name,
-                "description": _first_line(device.__doc__),
-                "keys": {key.name: _first_line(key.doc) for key in type(device).keys.values()},
+                "description": _first_paragraph(device.__doc__),
+                "keys": {key.name: _first_paragraph(key.doc) for key in type(device).keys.values()},
                 **device.describe(),
             }
             for name, device in sorted(self.node.devices.items())
@@ -64,5 +64,5 @@ class Meta(Device):
         return {"live": True}
 
 
-def _first_line(doc: str | None) -> str:
-    return (doc or "").strip().partition("\n")[0]
+def _first_paragraph(doc: str | None) -> str:
+    return " ".join((doc or "").strip().partition("\n\n")[0].split())

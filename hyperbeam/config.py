@@ -139,12 +139,15 @@ def load(
         merged = _merge(merged, layer)
     kernel = {name: value for name, value in merged.items() if name in KERNEL_KEYS}
     sections = {name: value for name, value in merged.items() if name not in KERNEL_KEYS}
+    if path is not None:
+        of_file = {name: value for name, value in from_file.items() if name in KERNEL_KEYS}
+        convert(of_file, Config, str(path))
     source = str(path) if path else "the configuration"
     for name, value in sections.items():
         if not isinstance(value, dict):
             known = ", ".join(sorted(KERNEL_KEYS))
             raise ConfigError(f"{source}: unknown setting {name!r}; there is: {known}")
-    config = convert(kernel, Config, source)
+    config = convert(kernel, Config, "the environment (HB_...) or a flag")
     return msgspec.structs.replace(config, sections=sections, file=str(path or ""))
 
 

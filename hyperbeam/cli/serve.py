@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,8 @@ async def _run(config: Config) -> None:
     node = Node(config)
     stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+    # Keys that are not async wait in these; they are made as they are needed.
+    loop.set_default_executor(ThreadPoolExecutor(64, "key"))
 
     def on_signal() -> None:
         if stop.is_set():

@@ -113,3 +113,10 @@ def test_any_file_gives_a_config_or_a_refusal(
         assert isinstance(load(file, environment={}), Config)
     except ConfigError as refused:
         assert str(file) in refused.detail
+
+
+def test_the_layer_at_fault_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path, "[http]\nport = 1\n")
+    for arguments in ({"environment": {"HB_HTTP_PORT": "x"}}, {"flags": {"http.port": "x"}}):
+        with pytest.raises(ConfigError, match=r"HB_.*flag.*http\.port"):
+            load(file, **{"environment": {}, **arguments})
