@@ -42,6 +42,8 @@ class Target:
 
     def __init__(self, url: str, key: str) -> None:
         self.parts = urlsplit(url)
+        if self.parts.path in ("", "/"):
+            self.parts = self.parts._replace(path="/v1")
         self.headers = {"content-type": "application/json"}
         if key:
             self.headers["authorization"] = f"Bearer {key}"
@@ -165,9 +167,9 @@ def progress(phase: str, everything: Sequence[Case]) -> Iterator[Case]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="determinism", description=__doc__)
     parser.add_argument("url", nargs="?", default="http://127.0.0.1:8734/v1")
-    parser.add_argument("--repeat", type=int, default=5, help="times a request and a setting")
-    parser.add_argument("--clients", type=int, default=6, help="clients that make other traffic")
-    parser.add_argument("--tokens", type=int, default=32, help="longest answer")
+    parser.add_argument("--repeat", type=int, default=2, help="times a request and a setting")
+    parser.add_argument("--clients", type=int, default=3, help="clients that make other traffic")
+    parser.add_argument("--tokens", type=int, default=16, help="longest answer")
     parser.add_argument("--key", default="", help="API key")
     options = parser.parse_args(arguments)
     target = Target(options.url, options.key)

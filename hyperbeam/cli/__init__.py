@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -25,8 +26,18 @@ cli.add_command(models)
 cli.add_command(init)
 
 
+def _open_standard_files() -> None:
+    """A closed one is opened on nothing, before a socket takes its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
 def main() -> None:
     """Run the command line. Exit status 2 and one line for what the operator has to mend."""
+    _open_standard_files()
     try:
         cli.main(prog_name="hyperbeam")
     except ConfigError as error:

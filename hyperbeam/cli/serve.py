@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +19,8 @@ from hyperbeam.config import Config
 from hyperbeam.device import Device
 from hyperbeam.errors import ConfigError
 from hyperbeam.observe import logging as log_output
+
+log = logging.getLogger("hyperbeam.node")
 
 
 @click.command()
@@ -78,14 +82,16 @@ async def _run(config: Config) -> None:
             hurry.set()
         stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # `nohup` has HUP ignored, and so it stays.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, on_signal)
     await node.start()
     http = config.http
     base = f"http://{_url_host(http.host)}:{node.server.port}"
-    click.echo(f"hyperbeam listens on {base}")
-    click.echo(f"  routes  {routes_file(config)}")
-    click.echo(f"  home    {_shown(node.home)}")
+    _say(f"hyperbeam listens on {base}")
+    _say(f"  routes  {routes_file(config)}")
+    _say(f"  home    {_shown(node.home)}")
     waiting = asyncio.create_task(_announce(list(node.devices.values()), base))
     try:
         await stop.wait()
@@ -95,7 +101,7 @@ async def _run(config: Config) -> None:
             await waiting
         running = node.server.in_flight
         if running:
-            click.echo(f"finishing {running} running (Ctrl-C again: cut them)")
+            _say(f"finishing {running} running (Ctrl-C again: cut them)")
         ending = asyncio.create_task(node.stop(http.drain))
         hurrying = asyncio.create_task(hurry.wait())
         await asyncio.wait((ending, hurrying), return_when=asyncio.FIRST_COMPLETED)
@@ -103,15 +109,27 @@ async def _run(config: Config) -> None:
             await node.server.drain(0)
         hurrying.cancel()
         await ending
-        click.echo("stopped")
+        _say("stopped")
+
+
+def _say(line: str) -> None:
+    """Print a line; a reader that has gone is no reason to stop serving."""
+    try:
+        click.echo(line)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 async def _announce(devices: list[Device], base: str) -> None:
     """Print what each device has to say once it is ready, as it becomes so."""
     for ready in asyncio.as_completed([device.ready(base) for device in devices]):
-        line = await ready
+        try:
+            line = await ready
+        except Exception:
+            log.exception("a device cannot say that it is ready")
+            continue
         if line:
-            click.echo(line)
+            _say(line)
 
 
 def _url_host(host: str) -> str:

@@ -80,8 +80,9 @@ async def load(port: int, mode: str) -> float:
     """All requests of a round; seconds."""
     body = json.dumps({**BODY, "stream": mode == "stream"}).encode()
     request = (
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
-        b"accept: */*\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
+        b"content-type: application/json\r\naccept: */*\r\ncontent-length: %d\r\n\r\n%b"
+        % (len(body), body)
     )
     began = time.perf_counter()
     each = REQUESTS[mode] // CONCURRENCY

@@ -48,7 +48,9 @@ def check() -> str | None:
     try:
         engine = _engine()
     except ModuleNotFoundError:
-        return "xllamacpp is not installed: `pip install 'hyperbeam-node[llama]'`"
+        return (
+            "xllamacpp is not installed: install the node's extra `llama` (scripts/install llama)"
+        )
     except ImportError as error:
         return f"xllamacpp cannot be loaded: {error}"
     engine.get_system_info()
@@ -147,8 +149,10 @@ def serve(options: argparse.Namespace) -> NoReturn:
     if trouble:
         _give_up(trouble)
     engine = _engine()
-    address = str(Path(os.environ["HYPERBEAM_RUN_FOLDER"]) / "llama.sock")
-    params = parameters(options, address)
+    address = Path(os.environ["HYPERBEAM_RUN_FOLDER"]) / "llama.sock"
+    # one that was killed leaves its socket behind
+    address.unlink(missing_ok=True)
+    params = parameters(options, str(address))
     try:
         server = engine.Server(params)
     except RuntimeError as error:
