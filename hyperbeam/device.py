@@ -21,6 +21,8 @@ from .message import Message
 if TYPE_CHECKING:
     from .node import Node
 
+_MARK = "__device_key__"
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -56,7 +58,7 @@ def key(
     """
 
     def mark(function: F) -> F:
-        function.__device_key__ = Key(  # type: ignore[attr-defined]
+        marked = Key(
             name=name or function.__name__.rstrip("_").replace("_", "-"),
             method=function.__name__,
             is_async=inspect.iscoroutinefunction(function),
@@ -64,6 +66,7 @@ def key(
             last=last,
             doc=inspect.getdoc(function) or "",
         )
+        setattr(function, _MARK, marked)
         return function
 
     return mark if method is None else mark(method)
@@ -84,7 +87,7 @@ class Device:
         super().__init_subclass__(**kwargs)
         found = dict(cls.keys)
         for attribute in vars(cls).values():
-            mark = getattr(attribute, "__device_key__", None)
+            mark = getattr(attribute, _MARK, None)
             if isinstance(mark, Key):
                 found[mark.name] = mark
         cls.keys = found

@@ -92,6 +92,7 @@ class NodeProtocol(HttpToolsProtocol):
         """Whether a request is being answered."""
         return self.exchange is not None and not self.exchange.complete
 
+    # uvicorn narrows the transport's type the same way: a server's can write
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._expire_in(self.owner.limits.header_timeout)

@@ -82,7 +82,7 @@ async def relaying(
         f'[[routes]]\ntemplate = "/v1/.*"\nnode = "http://127.0.0.1:{backend[1]}"\n'
         '[[routes]]\ntemplate = "/dead"\nnode = "http://127.0.0.1:1"\n'
     )
-    node: Node = await start_node(routes=str(routes))  # type: ignore[misc]
+    node = await start_node(routes=str(routes))
     node_of.append(node)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{node.server.port}") as client:
         yield client
@@ -169,7 +169,7 @@ async def test_what_a_backend_may_say(relaying: httpx.AsyncClient) -> None:
 async def test_a_route_to_the_node_itself_is_noticed(start_node: StartNode, tmp_path: Path) -> None:
     routes = tmp_path / "loop.toml"
     routes.write_text("")
-    node: Node = await start_node(routes=str(routes))  # type: ignore[misc]
+    node = await start_node(routes=str(routes))
     port = node.server.port
     routes.write_text(f'[[routes]]\ntemplate = "/.*"\nnode = "http://127.0.0.1:{port}"')
     node.routes = load_routes(routes)

@@ -10,7 +10,7 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 ROOT = Path(__file__).parents[2]
 HYPERBEAM = ROOT / ".venv" / "bin" / "hyperbeam"
@@ -117,8 +117,8 @@ def end_all() -> None:
             node.wait()
 
 
-def serve(*arguments: str | Path, **options: object) -> NodeProcess:
+def serve(*arguments: str | Path, **options: Any) -> NodeProcess:
     """`hyperbeam serve` on a free port."""
     command = [str(HYPERBEAM), "serve", "--port", "0", *map(str, arguments)]
-    STARTED.append(NodeProcess(command, **options))  # type: ignore[arg-type]
+    STARTED.append(NodeProcess(command, **options))
     return STARTED[-1]

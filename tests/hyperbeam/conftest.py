@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from hyperbeam.config import load
 from hyperbeam.node import Node
 
-StartNode = Callable[..., object]
+StartNode = Callable[..., Awaitable[Node]]
 
 DEVICES = '''
 import asyncio
@@ -119,4 +119,4 @@ async def start_node(tmp_path: Path) -> AsyncIterator[StartNode]:
 
 @pytest.fixture
 async def node(start_node: StartNode) -> Node:
-    return await start_node()  # type: ignore[misc,no-any-return]
+    return await start_node()

@@ -108,7 +108,8 @@ def test_tilde_and_plus_in_a_value_are_text() -> None:
 def test_sub_path_as_part() -> None:
     steps = parse("/a/(x/y/z)/z")
     assert steps[2] == Step("", sub=sub("x/y/z"), text="(x/y/z)")
-    assert [step.key for step in steps[2].sub.steps] == ["", "x", "y", "z"]  # type: ignore[union-attr]
+    assert steps[2].sub is not None
+    assert [step.key for step in steps[2].sub.steps] == ["", "x", "y", "z"]
     assert steps[3].key == "z"
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ asyncio.run(main())
 class Watched:
     """A child of Python code, with what it said and did."""
 
-    def __init__(self, code: str | Sequence[str], **options: object) -> None:
+    def __init__(self, code: str | Sequence[str], **options: Any) -> None:
         command = [sys.executable, "-c", code] if isinstance(code, str) else list(code)
         self.lines: asyncio.Queue[str] = asyncio.Queue()
         self.states: asyncio.Queue[State] = asyncio.Queue()
@@ -62,7 +63,7 @@ class Watched:
             on_line=self.lines.put_nowait,
             on_state=self.states.put_nowait,
             backoff=(0.01, 0.04),
-            **options,  # type: ignore[arg-type]
+            **options,
         )
 
     async def line(self) -> str:
@@ -82,7 +83,7 @@ class Watched:
 async def watch() -> AsyncIterator[Callable[..., Watched]]:
     made: list[Watched] = []
 
-    def make(code: str | Sequence[str], **options: object) -> Watched:
+    def make(code: str | Sequence[str], **options: Any) -> Watched:
         made.append(Watched(code, **options))
         return made[-1]
 
