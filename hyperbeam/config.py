@@ -1,10 +1,10 @@
 """What the operator may set, and where it is taken from.
 
 Order of precedence, the first that says something wins: flags of the command line,
-environment (`HB_<SECTION>_<KEY>`, `HB_HOME`, `HB_PROFILE`, `HB_PRINT`), the file
-hyperbeam.toml, the profile, the defaults below. A table of the file that is no
-section of the kernel belongs to the device of that name, which reads it by its own
-`Config`.
+environment (`HB_<SECTION>_<KEY>`, with `__` between the two where the section has a `_`;
+`HB_HOME`, `HB_PROFILE`, `HB_PRINT`), the file hyperbeam.toml, the profile, the defaults
+below. A table of the file that is no section of the kernel belongs to the device of that
+name, which reads it by its own `Config`.
 """
 
 from __future__ import annotations
@@ -193,7 +193,8 @@ def _read_environment(environment: Mapping[str, str], file: Mapping[str, Any]) -
             name = _PLAIN_ENVIRONMENT[variable]
             settings[name] = _value(name, text)
             continue
-        section, found, name = variable[len("HB_") :].lower().partition("_")
+        words = variable[len("HB_") :].lower()
+        section, found, name = words.partition("__" if "__" in words else "_")
         if not found or not name:
             known = ", ".join(sorted(_PLAIN_ENVIRONMENT))
             raise ConfigError(

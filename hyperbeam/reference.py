@@ -29,7 +29,8 @@ _INTRODUCTION = """\
 something wins:
 
 1. a flag: `--port 9000`, or for any setting `--set http.port=9000`
-2. the environment: `HB_HTTP_PORT=9000` (`HB_<SECTION>_<KEY>`), and `HB_HOME`, `HB_PROFILE`,
+2. the environment: `HB_HTTP_PORT=9000` (`HB_<SECTION>_<KEY>`; `HB_SEV_GPU__BACKEND` where the
+   section has a `_`), and `HB_HOME`, `HB_PROFILE`,
    `HB_ROUTES`, `HB_PRINT` and `HB_DEVICE_PATH` (lists by comma, folders by colon)
 3. the file
 4. the profile: `--profile inference` is `inference.backend = "llama"`

@@ -39,6 +39,11 @@ def test_flags_beat_environment_beats_file_beats_profile(tmp_path: Path) -> None
     assert config.sections["inference"]["backend"] == "none"
 
 
+def test_a_section_with_an_underscore_is_named_by_two(tmp_path: Path) -> None:
+    config = load(environment={"HB_SEV_GPU__BACKEND": "none", "HB_SEV_GPU__TIME_LIMIT": "3"})
+    assert config.sections == {"sev_gpu": {"backend": "none", "time_limit": "3"}}
+
+
 def test_environment_lists_and_topics(tmp_path: Path) -> None:
     environment = {"HB_PRINT": "http, inference,", "HB_DEVICE_PATH": f"{tmp_path}:/other"}
     config = load(environment=environment)
