@@ -1,6 +1,6 @@
 """A node that answers paths: `~device@version` names a Python class, the rest is its argument."""
 
-from .device import Device, Stream, key
+from .device import Device, Stream, StreamObserver, key
 from .errors import (
     BadGateway,
     BadRequest,
@@ -34,6 +34,7 @@ __all__ = [
     "NoRoute",
     "NotFound",
     "Stream",
+    "StreamObserver",
     "TooLarge",
     "Unauthorized",
     "Unavailable",

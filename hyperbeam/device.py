@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, overload
 
 from .errors import HyperbeamError
 from .message import Message
@@ -118,21 +118,49 @@ class Device:
         return None
 
 
+class StreamObserver(Protocol):
+    """Sees what of a stream went to the client. Called on the event loop, so both are quick."""
+
+    def sent(self, data: bytes) -> None:
+        """`data` was handed to the socket: chunks, keep-alive comments, the error event."""
+
+    def ended(self, complete: bool) -> None:
+        """Called once: True where the whole body and its end were handed to the socket.
+
+        False for a source that failed, a client that left, a node that stops, a HEAD request.
+        """
+
+
 @dataclass(slots=True)
 class Stream:
     """A reply that is sent while it is made; the reply layer's only streaming value.
 
     `source` gives the body's bytes, a chunk at a time; each is sent at once, as it is.
     It is closed at its end and when the client goes, also before its first chunk.
+    `comments`: whether keep-alive comments may stand between an event stream's events.
+    `observer` is told what was sent, and how it ended.
     """
 
     source: AsyncIterator[bytes]
     content_type: str = "text/event-stream"
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
+    comments: bool = True
+    observer: StreamObserver | None = None
+    _ended: bool = field(default=False, init=False, repr=False)
+
+    def end(self, complete: bool) -> None:
+        """Tell the observer how the stream ended; the first call counts."""
+        if not self._ended:
+            self._ended = True
+            if self.observer is not None:
+                self.observer.ended(complete)
 
     async def aclose(self) -> None:
-        """Close the source, where it can be closed."""
-        close = getattr(self.source, "aclose", None)
-        if close is not None:
-            await close()
+        """Close the source, where it can be closed. A stream that was not sent ends with it."""
+        try:
+            self.end(False)
+        finally:
+            close = getattr(self.source, "aclose", None)
+            if close is not None:
+                await close()

@@ -36,6 +36,7 @@ async def resolve_steps(node: Node, steps: Sequence[Step], base: Any = None) -> 
         steps = steps[1:] or _index(node, base, steps[0])
     for index, step in enumerate(steps):
         if isinstance(base, Stream):
+            await base.aclose()
             raise BadRequest(
                 f"{step.text!r} cannot follow a stream: it has to be the path's last part"
             )
@@ -147,6 +148,7 @@ async def _resolve_sub(node: Node, sub: Resolve, inherited: Message) -> Any:
     private = inherited.get("priv")
     result = await resolve_steps(node, _with_private(steps, private) if private else steps)
     if isinstance(result, Stream):
+        await result.aclose()
         raise BadRequest("a sub-path cannot give a stream")
     return result
 

@@ -93,7 +93,10 @@ class Exchange:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Message) -> None:
-        """As ASGI has it; a body marked `optional` is dropped while the client is slow."""
+        """As ASGI has it; a body marked `optional` is dropped while the client is slow.
+
+        `written`, where a body message has it, is called with the body once the socket has it.
+        """
         if self._flow.write_paused and not self.disconnected:
             if message.get("optional"):
                 return
@@ -119,6 +122,9 @@ class Exchange:
             out += body
         if out:
             self._transport.write(out)
+        written: Callable[[bytes], None] | None = message.get("written")
+        if written is not None:
+            written(b"" if self._without_body else body)
         if not more:
             self.complete = True
             if not self.keep_alive:

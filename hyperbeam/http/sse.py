@@ -50,13 +50,14 @@ async def send_stream(
             await send({"type": "http.response.body"})
             return
         item = await anext(source, _END)
+        sender = _Sender(send, stream)
         if item is _END:
             await send(start)
-            await send({"type": "http.response.body"})
+            await sender.finish()
             return
         first = _bytes(item)
         await send(start)
-        await _send_chunks(first, source, send, is_events(stream), comment_after, error_event)
+        await _send_chunks(first, stream, sender, comment_after, error_event)
     finally:
         await _close(stream)
 
@@ -77,33 +78,70 @@ def is_events(stream: Stream) -> bool:
 
 async def _send_chunks(
     first: bytes,
-    source: AsyncIterator[bytes],
-    send: Send,
-    events: bool,
+    stream: Stream,
+    sender: _Sender,
     comment_after: float,
     error_event: Callable[[Exception], bytes],
 ) -> None:
-    heart = Heart(send, comment_after)
+    events = is_events(stream)
+    heart = Heart(sender, comment_after)
     try:
         if first:
+            await sender.send(first)
             heart.beat(first)
-            await send({"type": "http.response.body", "body": first, "more_body": True})
-        if events and comment_after > 0:
+        if events and stream.comments and comment_after > 0:
             heart.start()
-        async for item in source:
+        async for item in stream.source:
             chunk = _bytes(item)
             if chunk:
+                await sender.send(chunk)
                 heart.beat(chunk)
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
     except Exception as error:
         event = error_event(error)
         if events:
             gap = b"" if heart.between_events else b"\n\n"
-            await send({"type": "http.response.body", "body": gap + event, "more_body": True})
+            await sender.send(gap + event)
         return
     finally:
         heart.stop()
-    await send({"type": "http.response.body"})
+    await sender.finish()
+
+
+class _Sender:
+    """Hands a stream's body on, and tells its observer what the socket has got."""
+
+    __slots__ = ("_send", "_stream", "_written")
+
+    def __init__(self, send: Send, stream: Stream) -> None:
+        self._send = send
+        self._stream = stream
+        self._written = None if stream.observer is None else self._on_written
+
+    async def send(self, body: bytes, optional: bool = False) -> None:
+        message = {"type": "http.response.body", "body": body, "more_body": True}
+        if optional:
+            message["optional"] = True
+        if self._written is not None:
+            message["written"] = self._written
+        await self._send(message)
+
+    async def finish(self) -> None:
+        await self._send({"type": "http.response.body", "written": self._on_end})
+
+    def _on_written(self, body: bytes) -> None:
+        observer = self._stream.observer
+        if observer is not None and body:
+            try:
+                observer.sent(body)
+            except Exception:
+                log.exception("what observes a stream failed")
+                self._written = None
+
+    def _on_end(self, body: bytes) -> None:
+        try:
+            self._stream.end(True)
+        except Exception:
+            log.exception("what observes a stream failed")
 
 
 def _bytes(chunk: Any) -> bytes:
@@ -117,10 +155,10 @@ def _bytes(chunk: Any) -> bytes:
 class Heart:
     """Sends a comment after `interval` seconds of silence, between events only."""
 
-    __slots__ = ("_interval", "_last", "_loop", "_send", "_tail", "_task", "_timer")
+    __slots__ = ("_interval", "_last", "_loop", "_sender", "_tail", "_task", "_timer")
 
-    def __init__(self, send: Send, interval: float) -> None:
-        self._send = send
+    def __init__(self, sender: _Sender, interval: float) -> None:
+        self._sender = sender
         self._interval = interval
         self._loop = asyncio.get_running_loop()
         self._last = 0.0
@@ -158,14 +196,7 @@ class Heart:
     async def _comment(self) -> None:
         # Checked in the step that writes: a chunk may have been sent since the timer fired.
         if self.between_events:
-            await self._send(
-                {
-                    "type": "http.response.body",
-                    "body": COMMENT,
-                    "more_body": True,
-                    "optional": True,
-                }
-            )
+            await self._sender.send(COMMENT, optional=True)
 
 
 async def _close(stream: Stream) -> None:
