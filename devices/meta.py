@@ -6,7 +6,8 @@ import platform
 import time
 from typing import Any
 
-from hyperbeam import Device, Message, __version__, key
+from hyperbeam import Device, Message, NotFound, __version__, key
+from hyperbeam.verify import jcs
 
 
 class Meta(Device):
@@ -26,6 +27,7 @@ class Meta(Device):
             "version": __version__,
             "host": config.http.host,
             "port": self.node.server.port,
+            "address": self.node.identity.address,
             "profile": config.profile,
             "started": self._started,
             "store": config.store.kind,
@@ -57,6 +59,24 @@ class Meta(Device):
             for name, device in sorted(self.node.devices.items())
         }
         return {"devices": loaded, "failed": dict(self.node.failures)}
+
+    @key(rest=True)
+    def keyset(self, base: Any, request: Message) -> Message:
+        """The keys that sign this node's answers, signed by its identity: now, or those of a name.
+
+        `/keyset` or `/keyset/<name>`, as JSON of RFC 8785.
+        """
+        names: list[str] = request["rest"]
+        if len(names) > 1:
+            raise NotFound(names[1], "a key set's name is the end of its path")
+        found = self.node.keys.find(names[0]) if names else self.node.keys.current.message
+        if found is None:
+            raise NotFound(names[0], f"no key set {names[0][:100]!r} is known here")
+        return {
+            "content-type": "application/json",
+            "cache-control": "no-cache",
+            "body": jcs.encode(found),
+        }
 
     @key
     async def live(self, base: Any, request: Message) -> Message:

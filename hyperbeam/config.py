@@ -66,6 +66,15 @@ class StoreConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Whether a write counts as done only once the disk has it."""
 
 
+class ReceiptsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[receipts]`: how many receipts are kept, and for how long."""
+
+    keep: Positive = 100_000
+    """The last so many; each takes a little over 1 KiB in the home folder."""
+    days: Positive = 30
+    """Those of the last so many days."""
+
+
 class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The whole of hyperbeam.toml but for the devices' sections, which are in `sections`."""
 
@@ -85,6 +94,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Which distribution or file a device comes from, where two offer one name."""
     http: HTTPConfig = HTTPConfig()
     store: StoreConfig = StoreConfig()
+    receipts: ReceiptsConfig = ReceiptsConfig()
     sections: dict[str, dict[str, Any]] = {}
     file: str = ""
     """The file that was read, for messages."""

@@ -44,3 +44,23 @@ class Home:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that a cut leaves all of it or nothing, readable to this user only.
+
+    Raises OSError.
+    """
+    unfinished = path.with_name(f"{path.name}.new")
+    unfinished.unlink(missing_ok=True)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote
 
-from . import registry
+from . import declared, registry
 from .cache import Cache
 from .config import Config, convert
 from .device import Device
@@ -23,8 +23,11 @@ from .errors import ConfigError, HyperbeamError, NotFound
 from .home import Home, default_home
 from .http.server import Server
 from .http.upstream import Upstream
+from .identity import Identity
+from .keys import Keys
 from .message import Message, is_id
 from .path import Step, parse
+from .receipts import Receipts
 from .resolver import call, resolve_steps
 from .routing import Route, RouteTable, load_routes
 from .store import LMDBStore, MemoryStore, Store
@@ -49,6 +52,9 @@ class Node:
         self._home = Home(self.home)
         self.store: Store = _store(self.config, self.home)
         self.cache = Cache(self.store)
+        self.keys = Keys(self.home)
+        kept = self.config.receipts
+        self.receipts = Receipts(self.home / "receipts.sqlite", keep=kept.keep, days=kept.days)
         self.upstream = Upstream()
         self.devices: dict[str, Device] = {}
         self.failures: dict[str, str] = {}
@@ -64,19 +70,29 @@ class Node:
             keep_alive_comment=http.keep_alive_comment,
             hosts=http.hosts if _is_loopback(http.host) else None,
         )
+        self._found: dict[str, registry.Found] = {}
         self._running: list[Device] = []
         self._started = asyncio.Event()
+
+    @property
+    def identity(self) -> Identity:
+        """Who this node is, from its start on."""
+        return self.keys.identity
 
     async def start(self) -> None:
         """Load, open, listen, start the devices. Raises ConfigError where it cannot."""
         self._home.open()
         try:
             self.store.open()
+            self.keys.open()
+            self.receipts.open()
             self._load_devices()
             self.routes = load_routes(routes_file(self.config))
             self._check_routes()
+            self._declare()
             await self.server.start()
             await self._start_devices()
+            self._declare()
         except BaseException:
             await self.stop()
             raise
@@ -96,6 +112,7 @@ class Node:
             self._started.clear()
             await self.upstream.close()
             try:
+                await self.receipts.close()
                 self.store.close()
             finally:
                 self._home.close()
@@ -209,8 +226,14 @@ class Node:
                     f"{self.routes.source}: route {number}: device {route.device}: {reason}"
                 )
 
+    def _declare(self) -> None:
+        """What the key set says of the settings, and of the devices as far as they started."""
+        facts = declared.facts(self.config, self.routes, self.devices, self._found)
+        self.keys.set_node(facts)
+
     def _load_devices(self) -> None:
         loaded = registry.discover(self.config.device_path, self.config.devices)
+        self._found = loaded.devices
         self.failures = loaded.failures
         claimed = set()
         for name, found in loaded.devices.items():

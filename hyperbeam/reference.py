@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from .config import Config, HTTPConfig, StoreConfig
+from .config import Config, HTTPConfig, ReceiptsConfig, StoreConfig
 from .registry import discover
 
 _HEAD = """\
@@ -41,12 +41,16 @@ the folder of the model files. `HB_PRINT=http,inference` shows log topics in ful
 one: `node`, `resolver`, `http`, `relay`, `inference`, `devices`, `backend.llama`. None shows a
 prompt, an answer or a secret, but the last: the engine quotes what it cannot read of a request.
 """
-_NOT_IN_FILE = frozenset({"http", "store", "sections", "file"})
+_NOT_IN_FILE = frozenset({"http", "store", "receipts", "sections", "file"})
 
 
 def commented_config() -> str:
     """Every setting of the kernel and of the devices that load, with its default and meaning."""
-    sections: dict[str, type[msgspec.Struct]] = {"http": HTTPConfig, "store": StoreConfig}
+    sections: dict[str, type[msgspec.Struct]] = {
+        "http": HTTPConfig,
+        "store": StoreConfig,
+        "receipts": ReceiptsConfig,
+    }
     for name, found in sorted(discover((), {}).devices.items()):
         if found.device.Config is not None:
             sections[name.partition("@")[0]] = found.device.Config

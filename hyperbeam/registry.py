@@ -26,11 +26,12 @@ log = logging.getLogger("hyperbeam.devices")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A device class and where it comes from: a distribution's name or a file."""
+    """A device class, where it comes from (a distribution's name or a file), and its module."""
 
     name: str
     device: type[Device]
     source: str
+    module: str
 
 
 @dataclass(slots=True)
@@ -88,7 +89,7 @@ def _from_entry_points(failures: dict[str, str]) -> list[Found]:
         if device.name != entry.name:
             failures[entry.name] = f"{source}: the class is named {device.name!r}"
             continue
-        found.append(Found(entry.name, device, source))
+        found.append(Found(entry.name, device, source, entry.module))
     return found
 
 
@@ -105,7 +106,9 @@ def _from_folders(device_path: Sequence[str], failures: dict[str, str]) -> list[
             except (Exception, SystemExit) as error:
                 failures[str(file)] = _reason(error)
                 continue
-            found += [Found(device.name, device, str(file)) for device in classes]
+            found += [
+                Found(device.name, device, str(file), device.__module__) for device in classes
+            ]
     return found
 
 

@@ -1,0 +1,238 @@
+"""Key sets: the keys that sign answers, receipts and the log, vouched for by the identity.
+
+Their private halves live in this process only. A key set says with which settings, GPUs
+and code the node runs: when one changes there is a new set before the change counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from .declared import canonical
+from .home import write_whole
+from .identity import Identity
+from .message import without
+from .verify import jcs, signing
+from .verify.checks import Malformed
+
+DAY = 24 * 60 * 60 * 1000
+LIFE = 7 * DAY
+RENEW = DAY
+"""Milliseconds before its end at which a key set gives way to the next."""
+SLACK = 60 * 1000
+"""Milliseconds that a key set is valid before it is made, for clocks that are behind."""
+KEEP_FOR = 366 * DAY
+KEEP_COUNT = 2000
+_NAME = re.compile(r"[0-9a-f]{64}\Z")
+
+log = logging.getLogger("hyperbeam.keys")
+
+
+class LiveKeySet:
+    """A key set that this process can sign with.
+
+    `message` is its public part with the identity's `signature`, `name` the SHA-256 of its
+    canonical JSON without that, in hex. `config` is the digest of the node's settings, `node`
+    its address. `not_before`, `not_after`: ms since 1970. Public keys are 32 bytes.
+    """
+
+    def __init__(self, identity: Identity, now: int, stated: dict[str, Any]) -> None:
+        self._receipt_key = Ed25519PrivateKey.generate()
+        self._log_key = Ed25519PrivateKey.generate()
+        self.receipt_public = self._receipt_key.public_key().public_bytes_raw()
+        self.log_public = self._log_key.public_key().public_bytes_raw()
+        self.receipt_key_id = signing.key_id(self.receipt_public)
+        self.log_key_id = signing.key_id(self.log_public)
+        self.not_before = now - SLACK
+        self.not_after = self.not_before + LIFE
+        unsigned = {
+            "v": "hyperbeam.keyset/1",
+            "node": identity.address,
+            "identity": {"alg": "ed25519", "key": identity.public.hex()},
+            "not_before": self.not_before,
+            "not_after": self.not_after,
+            **stated,
+            "receipt_keys": [_public(self.receipt_public)],
+            "log_keys": [_public(self.log_public)],
+            "tls_spki": [],
+            "e2ee_keys": [],
+        }
+        signature = identity.sign(signing.KEYSET, jcs.encode(unsigned)).hex()
+        self.message = {**unsigned, "signature": signature}
+        self.name = jcs.digest(unsigned)
+        self.node = identity.address
+        self.config: str = stated["config"]
+
+    def sign_answer(self, raw: bytes) -> dict[str, str]:
+        """The signature over a statement: `{"key_id", "value": hex}`."""
+        signature = self._receipt_key.sign(signing.signed_input(signing.ANSWER, raw))
+        return {"key_id": self.receipt_key_id, "value": signature.hex()}
+
+    def sign_receipt(self, data: bytes) -> tuple[str, str]:
+        """The key's id and the signature, in hex, over a receipt's canonical JSON."""
+        signature = self._receipt_key.sign(signing.signed_input(signing.RECEIPT, data))
+        return self.receipt_key_id, signature.hex()
+
+    def sign_log(self, data: bytes) -> bytes:
+        """The 64 bytes of the log key's signature over `data` itself, as C2SP notes have it."""
+        return self._log_key.sign(data)
+
+
+class Keys:
+    """The node's identity and its key sets: `current` to sign with, older ones by name.
+
+    Public parts are kept in `home`/keysets. Works between `open` and the node's end, from
+    any thread. What is stated before the first `current` goes into that; later statements
+    make a new key set before they return, if they change anything.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._folder = home / "keysets"
+        self._identity: Identity | None = None
+        self._lock = threading.RLock()
+        self._live: LiveKeySet | None = None
+        self._previous: str | None = None
+        self._node: dict[str, Any] = {}
+        self._parts: dict[str, Any] = {}
+        self._gpu: dict[str, Any] | None = None
+        self._code: str | None = None
+        self._unwritten: dict[str, dict[str, Any]] = {}
+
+    def open(self) -> None:
+        """Load or make the identity. Raises ConfigError."""
+        self._identity = Identity.load(self._home)
+        self._previous = self._last_of(self._identity.address)
+        self._live = None
+
+    @property
+    def identity(self) -> Identity:
+        """Who this node is. RuntimeError before it has started."""
+        if self._identity is None:
+            raise RuntimeError("the node has no identity before it starts")
+        return self._identity
+
+    @property
+    def current(self) -> LiveKeySet:
+        """The key set to sign with now: never one that is about to end."""
+        live = self._live
+        now = _now()
+        if live is not None and live.not_before <= now < live.not_after - RENEW:
+            return live
+        with self._lock:
+            if self._live is live:
+                self._live = self._make(now)
+            assert self._live is not None
+            return self._live
+
+    def set_node(self, facts: dict[str, Any]) -> None:
+        """State the node's own settings, routes and devices (`declared.facts`)."""
+        with self._lock:
+            self._node = canonical(facts)
+            self._stated()
+
+    def declare(self, part: str, value: Any) -> None:
+        """State the settings of one part, such as a backend's flags; None takes them back."""
+        with self._lock:
+            self._parts.pop(part, None)
+            if value is not None:
+                self._parts[part] = canonical(value)
+            self._stated()
+
+    def set_gpu(self, gpu: dict[str, Any] | None) -> None:
+        """State which GPUs sign and how they are set: `{cc, devtools, ueids}`."""
+        with self._lock:
+            self._gpu = None if gpu is None else canonical(gpu)
+            self._stated()
+
+    def set_code(self, code: str | None) -> None:
+        """State the digest of the code that runs here."""
+        with self._lock:
+            self._code = code
+            self._stated()
+
+    def find(self, name: str) -> dict[str, Any] | None:
+        """The public part of the key set `name`, of this or an earlier run; None: not known."""
+        live = self._live
+        if live is not None and live.name == name:
+            return live.message
+        if not _NAME.match(name):
+            return None
+        return self._unwritten.get(name) or self._read(self._folder / f"{name}.json")
+
+    def _content(self) -> dict[str, Any]:
+        config = {**self._node, "parts": self._parts}
+        return {"config": jcs.digest(config), "code": self._code, "gpu": self._gpu}
+
+    def _stated(self) -> None:
+        live = self._live
+        if live is None:
+            return
+        stated = self._content()
+        if jcs.encode(stated) != jcs.encode({name: live.message[name] for name in stated}):
+            self._live = self._make(_now())
+
+    def _make(self, now: int) -> LiveKeySet:
+        stated = {"previous": self._previous, **self._content()}
+        live = LiveKeySet(self.identity, now, stated)
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            write_whole(self._folder / f"{live.name}.json", jcs.encode(live.message))
+            self._prune(now)
+        except OSError as error:
+            log.error(
+                "key set %s cannot be kept in %s, so answers signed by it cannot be checked "
+                "after this run: %s",
+                live.name[:16],
+                self._folder,
+                error.strerror,
+            )
+            self._unwritten[live.name] = live.message
+        self._previous = live.name
+        log.info("key set %s", live.name[:16])
+        return live
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        try:
+            message = jcs.parse(path.read_bytes(), str(path))
+        except FileNotFoundError:
+            return None
+        except (OSError, Malformed) as error:
+            log.warning("a key set cannot be read: %s", error)
+            return None
+        if jcs.digest(without(message, ("signature",))) != path.stem:
+            log.warning("%s does not hold the key set of its name", path)
+            return None
+        return message
+
+    def _files(self) -> list[Path]:
+        """Files of key sets, the newest first."""
+        found = [path for path in self._folder.glob("*.json") if _NAME.match(path.stem)]
+        return sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+
+    def _last_of(self, node: str) -> str | None:
+        for path in self._files():
+            message = self._read(path)
+            if message is not None and message["node"] == node:
+                return path.stem
+        return None
+
+    def _prune(self, now: int) -> None:
+        for number, path in enumerate(self._files()):
+            if number >= KEEP_COUNT or path.stat().st_mtime_ns < (now - KEEP_FOR) * 1_000_000:
+                path.unlink(missing_ok=True)
+
+
+def _public(key: bytes) -> dict[str, str]:
+    return {"id": signing.key_id(key), "alg": "ed25519", "key": key.hex()}
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,195 @@
+"""The file that receipts are kept in: SQLite, one row a receipt, in the order they came."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .errors import ConfigError
+
+Row = tuple[bytes, int, bytes]
+"""A receipt's id, when it was stored (ms since 1970), its canonical JSON."""
+
+SCHEMA = 1
+_TABLES = """
+CREATE TABLE receipts (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id BLOB NOT NULL UNIQUE,
+    stored INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    log_index INTEGER
+);
+CREATE INDEX unlogged ON receipts (seq) WHERE log_index IS NULL;
+"""
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+log = logging.getLogger("hyperbeam.receipts")
+
+
+class ReceiptFile:
+    """Receipts in `path`. Every method from any thread; errors are sqlite3.Error.
+
+    A file found damaged is moved aside and an empty one takes its place.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._writer: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
+        self._write_lock = threading.Lock()
+        self._read_lock = threading.Lock()
+        self._damaged = False
+
+    def open(self) -> None:
+        """Open the file, made if there is none.
+
+        Raises ConfigError for one that cannot be opened, or is another program's or a later
+        version's.
+        """
+        try:
+            try:
+                self._connect()
+            except sqlite3.DatabaseError as error:
+                if not _is_damage(error):
+                    raise
+                self._move_aside()
+        except (sqlite3.Error, OSError) as error:
+            self.close()
+            raise ConfigError(f"the receipts in {self.path} cannot be opened: {error}") from None
+        except ConfigError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._write_lock, self._read_lock:
+            self._disconnect()
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Store receipts in one transaction: all are on the disk when it returns."""
+        insert = "INSERT OR IGNORE INTO receipts (id, stored, body) VALUES (?, ?, ?)"
+        self._write(insert, rows)
+
+    def set_index(self, places: Sequence[tuple[str, int]]) -> None:
+        """Note receipts' places in the log."""
+        rows = [(index, bytes.fromhex(id)) for id, index in places]
+        self._write("UPDATE receipts SET log_index = ? WHERE id = ?", rows)
+
+    def prune(self, keep: int, oldest: int) -> None:
+        """Drop all but the last `keep` receipts, and those stored before `oldest` (ms)."""
+        self._write(
+            "DELETE FROM receipts WHERE seq <= (SELECT max(seq) FROM receipts) - ?", [(keep,)]
+        )
+        self._write(
+            "DELETE FROM receipts WHERE seq < coalesce((SELECT seq FROM receipts WHERE stored >= ?"
+            " ORDER BY seq LIMIT 1), (SELECT max(seq) + 1 FROM receipts))",
+            [(oldest,)],
+        )
+
+    def body(self, id: str) -> bytes | None:
+        """A receipt's canonical JSON."""
+        rows = self._read("SELECT body FROM receipts WHERE id = ?", bytes.fromhex(id))
+        return rows[0][0] if rows else None
+
+    def index(self, id: str) -> int | None:
+        """A receipt's place in the log."""
+        rows = self._read("SELECT log_index FROM receipts WHERE id = ?", bytes.fromhex(id))
+        return rows[0][0] if rows else None
+
+    def unlogged(self, limit: int) -> list[tuple[str, bytes]]:
+        """Receipts without a place in the log, the oldest first."""
+        rows = self._read(
+            "SELECT id, body FROM receipts WHERE log_index IS NULL ORDER BY seq LIMIT ?", limit
+        )
+        return [(id.hex(), body) for id, body in rows]
+
+    def _read(self, query: str, value: Any) -> list[Any]:
+        with self._read_lock:
+            if self._reader is None:
+                raise sqlite3.ProgrammingError("the receipts are closed")
+            try:
+                return self._reader.execute(query, (value,)).fetchall()
+            except sqlite3.DatabaseError as error:
+                self._damaged |= _is_damage(error)
+                raise
+
+    def _write(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        with self._write_lock:
+            if self._damaged:
+                self._replace()
+            try:
+                self._transact(statement, rows)
+            except sqlite3.DatabaseError as error:
+                if not _is_damage(error):
+                    raise
+                self._replace()
+                self._transact(statement, rows)
+
+    def _transact(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        if self._writer is None:
+            raise sqlite3.ProgrammingError("the receipts are closed")
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            self._writer.executemany(statement, rows)
+            self._writer.execute("COMMIT")
+        except sqlite3.Error:
+            if self._writer.in_transaction:
+                self._writer.rollback()
+            raise
+
+    def _replace(self) -> None:
+        with self._read_lock:
+            self._move_aside()
+            self._damaged = False
+
+    def _connect(self) -> None:
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        self._writer = self._connection()
+        self._writer.execute("PRAGMA journal_mode = WAL")
+        self._writer.execute("PRAGMA synchronous = FULL")
+        self._writer.execute("PRAGMA journal_size_limit = 16777216")
+        (version,) = self._writer.execute("PRAGMA user_version").fetchone()
+        (tables,) = self._writer.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if version == 0 and not tables:
+            self._writer.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
+        elif version != SCHEMA:
+            raise ConfigError(
+                f"the receipts in {self.path} have schema version {version}, this program reads "
+                f"version {SCHEMA}: use the version that wrote them, or move the file away"
+            )
+        self._reader = self._connection()
+        self._reader.execute("SELECT seq FROM receipts LIMIT 1")
+
+    def _connection(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+
+    def _disconnect(self) -> None:
+        for connection in (self._reader, self._writer):
+            if connection is not None:
+                connection.close()
+        self._reader = self._writer = None
+
+    def _move_aside(self) -> None:
+        self._disconnect()
+        aside = f"{self.path}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+        for end in ("-wal", "-shm", ""):
+            part = Path(f"{self.path}{end}")
+            if part.exists():
+                part.rename(f"{aside}{end}")
+        log.error(
+            "the receipts in %s are damaged: the file is now %s, and new receipts go into an "
+            "empty one",
+            self.path,
+            aside,
+        )
+        self._connect()
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED

@@ -1,0 +1,244 @@
+"""Receipts: signed and stored off the path of the answers they are for.
+
+`add` only queues. A thread gathers what is queued for a moment, signs it and stores it in
+one transaction. What a `kill -9` can take is what was queued.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import secrets
+import sqlite3
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from .errors import Unavailable
+from .keys import LiveKeySet
+from .receipt_file import ReceiptFile, Row
+from .verify import jcs
+
+GATHER = 0.05
+"""Seconds that a queued receipt may wait for others."""
+LOG_WITHIN = 24 * 60 * 60 * 1000
+"""Milliseconds within which a receipt is in the log."""
+RETRY = 5.0
+"""Seconds between tries to store what could not be stored."""
+PRUNE_SECONDS = 600.0
+PRUNE_COUNT = 1000
+WAITING_LIMIT = 10_000
+"""Receipts that are held in memory while they cannot be stored."""
+_ID = re.compile(r"[0-9a-f]{32}\Z")
+
+log = logging.getLogger("hyperbeam.receipts")
+
+
+class _Batch:
+    __slots__ = ("done", "items")
+
+    def __init__(self) -> None:
+        self.items: dict[str, tuple[dict[str, Any], LiveKeySet]] = {}
+        self.done = asyncio.Event()
+
+
+class Receipts:
+    """The receipts in the file `path`: the last `keep` of the last `days`.
+
+    `open` and `close` on the event loop, `add` and the reading methods from any thread.
+    `stored` is set whenever receipts have been stored; who waits for it clears it.
+    What cannot be stored (a full disk, a locked file) is held in memory and tried again.
+    """
+
+    def __init__(self, path: Path, *, keep: int = 100_000, days: int = 30) -> None:
+        self.stored = asyncio.Event()
+        self._file = ReceiptFile(path)
+        self._keep = keep
+        self._days = days
+        self._lock = threading.Lock()
+        self._next = _Batch()
+        self._writing = _Batch()
+        self._unstored: dict[str, Row] = {}
+        self._lost = 0
+        self._failing = False
+        self._unpruned = 0
+        self._prune_at = 0.0
+        self._wake = threading.Event()
+        self._hurry = threading.Event()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def open(self) -> None:
+        """Open the file. Raises ConfigError; one that is damaged is moved aside."""
+        self._file.open()
+        self._loop = asyncio.get_running_loop()
+        self._closing = False
+        self._prune_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="receipts", daemon=True)
+        self._thread.start()
+
+    async def close(self) -> None:
+        """Store what is queued and close the file."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._closing = True
+        self._hurry.set()
+        self._wake.set()
+        await asyncio.to_thread(thread.join)
+        self._file.close()
+        if self._unstored:
+            log.error("%d receipts could not be stored and are lost", len(self._unstored))
+
+    @staticmethod
+    def new_id() -> str:
+        """A fresh id: 128 random bits in hex."""
+        return secrets.token_hex(16)
+
+    def add(self, receipt: dict[str, Any], keyset: LiveKeySet) -> None:
+        """Queue a receipt without `key_id`, `log_by` and `signature`, to be signed by `keyset`.
+
+        It belongs to the store from here on: do not change it.
+        """
+        with self._lock:
+            items = self._next.items
+            if len(items) >= WAITING_LIMIT:
+                self._lost += 1
+                return
+            items[receipt["id"]] = (receipt, keyset)
+            if len(items) == 1:
+                self._wake.set()
+
+    async def get(self, id: str) -> dict[str, Any] | None:
+        """The signed receipt `id`, also one that is still queued; None: there is none.
+
+        Raises Unavailable where the file cannot be read now.
+        """
+        if not _ID.match(id):
+            return None
+        with self._lock:
+            batches = (self._next, self._writing)
+            batch = next((one for one in batches if id in one.items), None)
+        if batch is not None:
+            self._hurry.set()
+            await batch.done.wait()
+        row = self._unstored.get(id)
+        if row is None:
+            try:
+                body = await asyncio.to_thread(self._file.body, id)
+            except sqlite3.Error as error:
+                log.error("receipts cannot be read: %s", error)
+                raise Unavailable(
+                    "receipts cannot be read now; try again", error="receipts_unavailable"
+                ) from None
+        else:
+            body = row[2]
+        return None if body is None else json.loads(body)
+
+    async def flush(self) -> None:
+        """Wait until what is queued now is stored, or has been tried to."""
+        with self._lock:
+            batch = self._next if self._next.items else self._writing
+        if batch.items:
+            self._hurry.set()
+            await batch.done.wait()
+
+    def unlogged(self, limit: int) -> list[tuple[str, bytes]]:
+        """The stored receipts that are not in the log, oldest first: id and canonical JSON."""
+        return self._file.unlogged(limit)
+
+    def logged(self, places: list[tuple[str, int]]) -> None:
+        """Keep the places in the log of receipts: id and index."""
+        self._file.set_index(places)
+
+    def index(self, id: str) -> int | None:
+        """The receipt's place in the log; None: not there, or not yet."""
+        return self._file.index(id) if _ID.match(id) else None
+
+    def _run(self) -> None:
+        """The writer's thread: a batch, then the next, until `close`."""
+        closing = False
+        while not closing:
+            self._wake.wait(RETRY if self._unstored else PRUNE_SECONDS)
+            self._hurry.wait(GATHER)
+            with self._lock:
+                self._wake.clear()
+                self._hurry.clear()
+                closing = self._closing
+                batch, self._next = self._next, _Batch()
+                self._writing = batch
+            try:
+                self._sign(batch)
+                self._store()
+            except Exception:
+                log.exception("receipts are not written")
+            with self._lock:
+                self._writing = _Batch()
+            self._tell(batch.done)
+
+    def _sign(self, batch: _Batch) -> None:
+        for id, (receipt, keyset) in batch.items.items():
+            try:
+                self._unstored[id] = (bytes.fromhex(id), _now(), signed(receipt, keyset))
+            except (TypeError, ValueError) as error:
+                log.error("the receipt %s cannot be made: %s", id, error)
+            # A thread gives the interpreter up every 5 ms only: too long for an answer to wait.
+            time.sleep(0)
+
+    def _store(self) -> None:
+        rows = list(self._unstored.values())
+        try:
+            if rows:
+                self._file.add(rows)
+            self._unpruned += len(rows)
+            if self._unpruned >= PRUNE_COUNT or time.monotonic() >= self._prune_at:
+                self._file.prune(self._keep, _now() - self._days * 86_400_000)
+                self._unpruned = 0
+                self._prune_at = time.monotonic() + PRUNE_SECONDS
+        except (sqlite3.Error, OSError) as error:
+            self._not_stored(error)
+            return
+        self._unstored = {}
+        if self._failing:
+            self._failing = False
+            log.info("receipts are stored again")
+        if rows:
+            self._tell(self.stored)
+
+    def _not_stored(self, error: sqlite3.Error | OSError) -> None:
+        if not self._failing:
+            self._failing = True
+            log.error(
+                "receipts cannot be stored (%s): the last %d are held in memory until they can",
+                error,
+                WAITING_LIMIT,
+            )
+        for id in list(self._unstored)[:-WAITING_LIMIT]:
+            del self._unstored[id]
+            self._lost += 1
+
+    def _tell(self, event: asyncio.Event) -> None:
+        try:
+            self._loop.call_soon_threadsafe(event.set)
+        except RuntimeError:
+            log.debug("the loop has ended before its receipts were stored")
+
+
+def signed(receipt: dict[str, Any], keyset: LiveKeySet) -> bytes:
+    """The canonical JSON of a receipt with its `key_id`, `log_by` and `signature`.
+
+    Raises ValueError for what canonical JSON cannot hold.
+    """
+    whole = {**receipt, "key_id": keyset.receipt_key_id, "log_by": _now() + LOG_WITHIN}
+    # The text without the signature and the one with it differ in the middle only.
+    before = jcs.encode({name: value for name, value in whole.items() if name < "signature"})[:-1]
+    after = jcs.encode({name: value for name, value in whole.items() if name > "signature"})[1:]
+    _, signature = keyset.sign_receipt(b"%b,%b" % (before, after))
+    return b'%b,"signature":"%b",%b' % (before, signature.encode(), after)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
