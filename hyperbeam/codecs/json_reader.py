@@ -20,7 +20,10 @@ MAX_ITEMS = 200_000
 
 _BOM = b"\xef\xbb\xbf"
 # A string that nothing closes runs to the end, so that one pass suffices whatever it holds.
-_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
+_STRING_OR_BRACKET = re.compile(_STRING + rb"|[\[\]{}]", re.DOTALL)
+STRING_OR_STRUCTURE = re.compile(_STRING + rb"|[\[\]{},]", re.DOTALL)
+"""Each string as one match, and each bracket or comma outside of strings."""
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LONGEST_SURE_INTEGER = 300
@@ -35,18 +38,18 @@ class _Flaw:
         self.what = what
 
 
-def parse(data: bytes) -> Any:
+def parse(data: bytes, *, max_items: int = MAX_ITEMS) -> Any:
     """What the JSON text `data` says.
 
-    Raises TooLarge (413) before parsing for over MAX_ITEMS, and BadRequest `invalid_json`
+    Raises TooLarge (413) before parsing for over `max_items`, and BadRequest `invalid_json`
     for: not UTF-8, a byte-order mark, not JSON, a repeated key, NaN or infinity, a number
     past a double's range, a lone surrogate, nesting over MAX_DEPTH.
     """
     if data.startswith(_BOM):
         raise invalid("it starts with a byte-order mark; send UTF-8 without one")
     brackets = data.count(b"[") + data.count(b"{")
-    if brackets + data.count(b",") > MAX_ITEMS:
-        raise TooLarge(f"the JSON has over {MAX_ITEMS:,} of the characters '{{', '[' and ','")
+    if brackets + data.count(b",") > max_items:
+        raise TooLarge(f"the JSON has over {max_items:,} of the characters '{{', '[' and ','")
     if brackets > MAX_DEPTH:
         _check_depth(data)
     try:

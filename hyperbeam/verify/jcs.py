@@ -10,9 +10,8 @@ import hashlib
 import json
 from typing import Any
 
-from ..codecs import json_reader
-from ..errors import BadRequest
 from .checks import Malformed
+from .reading import read_object
 
 MAX_INTEGER = 2**53 - 1
 
@@ -35,17 +34,9 @@ def digest(value: Any) -> str:
 
 def parse(text: str | bytes, what: str = "the text") -> dict[str, Any]:
     """The object in `text`. Raises Malformed unless `text` is canonical JSON of one object."""
+    value = read_object(text, what, "not-canonical")
     try:
-        data = text.encode() if isinstance(text, str) else text
-        value = json_reader.parse(data)
-    except UnicodeEncodeError:
-        raise Malformed(f"{what} has a lone surrogate in it", "not-canonical") from None
-    except BadRequest as error:
-        raise Malformed(f"{what}: {error.detail}", "not-canonical") from None
-    if not isinstance(value, dict):
-        raise Malformed(f"{what} is not a JSON object", "not-canonical")
-    try:
-        same = encode(value) == data
+        same = encode(value) == (text.encode() if isinstance(text, str) else text)
     except ValueError as error:
         raise Malformed(f"{what}: {error}", "not-canonical") from None
     if not same:
