@@ -1,0 +1,5 @@
+"""sev_gpu@1.0: evidence that NVIDIA GPUs sign, and its verification."""
+
+from .device import SevGpu
+
+__all__ = ["SevGpu"]

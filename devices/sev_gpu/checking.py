@@ -1,0 +1,104 @@
+"""Verification of GPU evidence in worker threads: a bounded number, each for a bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hyperbeam import ConfigError, Unavailable
+from hyperbeam.verify import nvidia
+from hyperbeam.verify.checks import Checks, Malformed
+from hyperbeam.verify.nvidia.resources import RIM_SERVICE
+
+from .collect import Evidence, unavailable
+from .config import SevGpuConfig
+from .fetch import fetcher
+
+T = TypeVar("T")
+
+MAX_WAITING = 64
+"""Verifications that may wait for a thread."""
+_GENUINE = ("chain", "report-signature", "nonce")
+
+
+class Checker:
+    """Checks evidence by the operator's policy. `simulated`: the root that this node made up."""
+
+    def __init__(self, config: SevGpuConfig, simulated: str = "") -> None:
+        try:
+            self.policy = nvidia.Policy.parse(dict(config.policy))
+        except Malformed as error:
+            raise ConfigError(f"[sev_gpu.policy]: {error.detail}") from None
+        self._simulated = simulated
+        rims = Path(config.rims) if config.rims else None
+        if rims is not None and not rims.is_dir():
+            raise ConfigError(f"sev_gpu.rims: there is no folder {rims}")
+        own = (config.rim_url, config.ocsp_url)
+        self.online = nvidia.Resources(
+            rim_folder=rims,
+            fetch=fetcher(own),
+            rim_url=config.rim_url or RIM_SERVICE,
+            ocsp_url=config.ocsp_url,
+            cache=nvidia.Cache(),
+            deadline=config.verify_timeout,
+        )
+        self.offline = replace(self.online, fetch=None)
+        self._pool = ThreadPoolExecutor(config.verify_threads, "sev_gpu verify")
+        self._most = config.verify_threads + MAX_WAITING
+        self._running = 0
+
+    def verify(
+        self,
+        evidences: Any,
+        nonce: str | None,
+        policy: nvidia.Policy | None = None,
+        *,
+        online: bool = True,
+    ) -> nvidia.Verdict:
+        """The verdict on `evidences`, here and now. Simulated evidence is told apart from junk."""
+        policy = policy or self.policy
+        resources = self.online if online else self.offline
+        verdict = nvidia.verify(evidences, nonce, policy, resources=resources)
+        if verdict.trust == "none" and self._simulated and policy.trust == "nvidia":
+            trusting = replace(policy, trust=f"simulated:{self._simulated}")
+            second = nvidia.verify(evidences, nonce, trusting, resources=resources)
+            if second.trust == "simulated":
+                return second
+        return verdict
+
+    async def own(self, evidences: list[Evidence], nonce: str) -> nvidia.Verdict:
+        """The verdict on what a collector gave, without the network.
+
+        Raises Unavailable where it does not hold: such evidence is not handed out.
+        """
+        # An answer does not wait for the status service, so the last word it said counts.
+        policy = self.policy
+        if policy.ocsp == "require":
+            policy = replace(policy, ocsp="cached")
+        verdict = await self.run(lambda: self.verify(evidences, nonce, policy, online=False))
+        checks = Checks(verdict.checks)
+        if verdict.trust == "none" or not all(checks.ok(name) for name in _GENUINE):
+            failed = (check for check in verdict.checks if check.result == "fail")
+            said = next((check.detail or check.reason for check in failed), "no known root")
+            raise unavailable(f"the evidence does not hold, so it is not given out: {said}")
+        return verdict
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """`function` in a worker thread. Raises Unavailable where too many wait for one."""
+        if self._running >= self._most:
+            raise Unavailable("too many verifications are under way; try again", error="busy")
+        self._running += 1
+        future = asyncio.get_running_loop().run_in_executor(self._pool, function)
+        future.add_done_callback(self._ended)
+        return await future
+
+    def _ended(self, future: asyncio.Future[Any]) -> None:
+        self._running -= 1
+
+    def close(self) -> None:
+        """Give up what has not begun."""
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,287 @@
+"""sev_gpu@1.0: evidence that NVIDIA GPUs sign, and what it is worth."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hyperbeam import (
+    BadRequest,
+    Device,
+    HyperbeamError,
+    Message,
+    MethodNotAllowed,
+    TooLarge,
+    Unavailable,
+    key,
+)
+from hyperbeam.verify import jcs, statement
+from hyperbeam.verify.challenge import challenge
+from hyperbeam.verify.checks import Malformed
+from hyperbeam.verify.reading import read_object
+
+from . import asked, collect, explain, verifying
+from .checking import Checker
+from .config import SevGpuConfig
+from .queue import ReportQueue
+from .reports import Report, Reporter
+
+if TYPE_CHECKING:
+    from hyperbeam.node import Node
+
+JSON = "application/json"
+TEXT = "text/plain"
+MODES = ("each", "batch")
+MAX_ASKED = 64 * 1024
+
+log = logging.getLogger("hyperbeam.sev_gpu")
+
+
+class SevGpu(Device):
+    """Has this machine's GPUs sign hashes of what the node made, and checks such evidence.
+
+    `generate`, `verify`, `info`; the device's own path explains them.
+    """
+
+    name = "sev_gpu@1.0"
+    Config = SevGpuConfig
+
+    def __init__(self, node: Node, config: SevGpuConfig | None = None) -> None:
+        config = config or SevGpuConfig()
+        super().__init__(node, config)
+        self._choice = collect.Choice(collect.make(config))
+        self._checker = Checker(config, self._choice.simulated_root)
+        self._reporter = Reporter(node, self._choice, self._checker)
+        self._queue: ReportQueue[Report] = ReportQueue(self._reporter.make, config.queue)
+        self._first: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Try the GPUs once, beside everything else: it also says which they are."""
+        if self.config.backend not in ("simulated", "replay", "none"):
+            self._first = asyncio.create_task(self._try_once(), name="sev_gpu first report")
+
+    async def ready(self, url: str) -> str:
+        """A line where evidence is simulated, or cannot be had though the config asks for it."""
+        if self.config.backend == "simulated":
+            return f"{self.name} SIMULATES its evidence: it proves nothing"
+        if self.config.backend in ("auto", "none"):
+            return ""
+        try:
+            collector = await self._choice.find()
+        except Unavailable as error:
+            return f"{self.name} cannot attest: {error.detail}"
+        return f"{self.name} attests with {collector.name}"
+
+    async def stop(self) -> None:
+        """End reports and verifications."""
+        if self._first is not None:
+            self._first.cancel()
+            await asyncio.wait([self._first])
+        await self._queue.aclose()
+        self._checker.close()
+        await self._choice.aclose()
+
+    def describe(self) -> Message:
+        """Which source of evidence the config asks for."""
+        return {"backend": self.config.backend}
+
+    @key(last=True)
+    async def index(self, base: Any, request: Message) -> Message:
+        """What a pass means and what it does not, in plain words."""
+        _allow(request, "GET", "HEAD")
+        host = str(request.get("host") or f"127.0.0.1:{self.node.server.port}")
+        try:
+            collector = await self._choice.find()
+            state = f"It gives evidence by {collector.name}."
+            if collector.name == "simulated":
+                state = "It SIMULATES its evidence, for development: that proves nothing."
+        except Unavailable as error:
+            state = f"It gives no evidence now: {error.detail}"
+        return _reply(explain.text(f"http://{host}", state), TEXT)
+
+    @key(last=True)
+    async def generate(self, base: Any, request: Message) -> Message:
+        """Evidence over `nonce`, 64 hex characters of your own.
+
+        The GPU signs the SHA-256 of `challenge`, which holds the nonce.
+        """
+        attest = _private(request).get("attest")
+        if attest is not None:
+            return await self._attest(attest)
+        _allow(request, "GET", "POST")
+        nonce = _nonce_to_sign(base, request)
+        keyset = self.node.keys.current.name
+        text, hashed = challenge(keyset, nonce)
+        report = await self._queue.each(hashed, str(_private(request).get("client", "")))
+        answer = {"challenge": text, "nonce": hashed, "keyset": keyset, **report.as_dict()}
+        return _reply(_dump(answer), JSON)
+
+    @key(last=True)
+    async def verify(self, base: Any, request: Message) -> Message:
+        """POST evidence, an attestation or a token; gives true or false, the whole as JSON.
+
+        `nonce` is the one you chose. `policy` in the body may only demand more.
+        """
+        _allow(request, "GET", "HEAD", "POST")
+        said = request.get("nonce")
+        nonce = None if said is None else asked.read_nonce(said)
+        body = _body(request)
+        outcome = await self._checker.run(lambda: self._judge(body, nonce))
+        headers = {"x-verify-reason": outcome.reason} if outcome.reason else {}
+        if _wants_json(request):
+            return _reply(_dump(outcome.document), JSON, headers)
+        return _reply("true" if outcome.verified else "false", TEXT, headers)
+
+    @key(last=True)
+    async def info(self, base: Any, request: Message) -> Message:
+        """GPUs, driver, CC mode, and which sources of evidence exist here or why not."""
+        reasons = await self._choice.reasons()
+        found: dict[str, Any] = {"gpus": [], "driver": None, "cc": None, "devtools": None}
+        used = None
+        with contextlib.suppress(Unavailable):
+            used = await self._choice.find()
+        shown = used or next(iter(self._choice.collectors.values()), None)
+        if shown is not None:
+            found = await shown.info()
+        answer = {
+            "backend": used.name if used is not None else None,
+            "configured": self.config.backend,
+            **found,
+            "backends": {
+                name: {"available": not reason, **({"reason": reason} if reason else {})}
+                for name, reason in reasons.items()
+            },
+            "waiting": self._queue.waiting,
+            "policy": self._checker.policy.as_dict(),
+        }
+        return _reply(_dump(answer), JSON)
+
+    async def _attest(self, attest: Any) -> Message:
+        """A call from inside this process: `probe`, `raw` with `mode` and `client`, or `nonce`."""
+        if not isinstance(attest, Mapping):
+            raise TypeError("priv.attest is a message")
+        if attest.get("probe"):
+            return {"backend": (await self._choice.find()).name}
+        client = str(attest.get("client", ""))
+        if "nonce" in attest:
+            nonce = asked.read_nonce(attest["nonce"])
+            report = await self._queue.each(nonce, client)
+            return {"nonce": nonce, "batch": None, **report.as_dict()}
+        raw, mode = attest["raw"], attest.get("mode", "each")
+        if mode not in MODES:
+            raise ValueError(f"priv.attest.mode is {mode!r}, not one of {', '.join(MODES)}")
+        if jcs.parse(raw, "what is to be attested").get("v") != statement.V:
+            raise ValueError(f"only a {statement.V} may be attested")
+        if mode == "batch":
+            nonce, place, report = await self._queue.batch(raw)
+            return {"nonce": nonce, "batch": place, **report.as_dict()}
+        nonce = hashlib.sha256(raw.encode()).hexdigest()
+        report = await self._queue.each(nonce, client)
+        return {"nonce": nonce, "batch": None, **report.as_dict()}
+
+    def _judge(self, body: bytes, nonce: str | None) -> verifying.Outcome:
+        try:
+            question = asked.read(body, nonce)
+        except Malformed as error:
+            return verifying.refused(error)
+        return verifying.judge(question, self._checker, self.node.keys.find)
+
+    async def _try_once(self) -> None:
+        """Have the GPUs sign a challenge, put them into the key set, and look up what to check by.
+
+        The look-up asks NVIDIA's services, so that answers need not.
+        """
+        try:
+            collector = await self._choice.find()
+            _, nonce = challenge(self.node.keys.current.name, secrets.token_hex(32))
+            report = await self._queue.each(nonce, self.name)
+            modes = await collector.info()
+            if modes.get("cc") is not None and modes.get("devtools") is not None:
+                ueids = [str(claims["ueid"]) for claims in report.claims]
+                gpu = {"cc": modes["cc"], "devtools": modes["devtools"], "ueids": ueids}
+                await asyncio.to_thread(self.node.keys.set_gpu, gpu)
+            verdict = await self._checker.run(lambda: self._checker.verify(report.evidences, nonce))
+            log.info(
+                "%d GPUs by %s: %s", len(report.evidences), collector.name,
+                verdict.reason or "verified",
+            )  # fmt: skip
+        except HyperbeamError as error:
+            log.info("no evidence at the start: %s", error.detail)
+
+
+def _nonce_to_sign(base: Any, request: Message) -> str:
+    """The caller's nonce, from the body or the query; there is no default."""
+    given = (_in_body(request), request.get("nonce"), _of(base).get("nonce"))
+    said = [asked.read_nonce(value) for value in given if value is not None]
+    if not said:
+        raise BadRequest(
+            "generate needs a nonce of 64 hexadecimal characters that you chose at random: "
+            "?nonce=...",
+            param="nonce",
+        )
+    if len(set(said)) > 1:
+        raise BadRequest("the request names two different nonces", param="nonce")
+    return said[0]
+
+
+def _in_body(request: Message) -> Any:
+    body = _body(request)
+    if not body.strip():
+        return None
+    if len(body) > MAX_ASKED:
+        raise TooLarge("a request for evidence has a nonce and nothing else")
+    try:
+        return read_object(body, "the body", "invalid-json").get("nonce")
+    except Malformed as error:
+        raise BadRequest(error.detail, error="invalid_json") from None
+
+
+def _body(request: Message) -> bytes:
+    body = request.get("body", b"")
+    if isinstance(body, str):
+        return body.encode("utf-8", "surrogatepass")
+    if not isinstance(body, bytes):
+        raise BadRequest("the body has to be text: JSON as it came", param="body")
+    return body
+
+
+def _wants_json(request: Message) -> bool:
+    codec, accept = request.get("accept-codec"), request.get("accept")
+    return codec == "json@1.0" or (isinstance(accept, str) and JSON in accept.lower())
+
+
+def _allow(request: Message, *methods: str) -> None:
+    method = str(request.get("method") or "GET").upper()
+    if method not in methods:
+        raise MethodNotAllowed(
+            f"{method} is not for this; use {' or '.join(methods)}",
+            headers={"allow": ", ".join(methods)},
+        )
+
+
+def _private(request: Message) -> Mapping[str, Any]:
+    return _of(request.get("priv"))
+
+
+def _of(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _reply(body: str, kind: str, headers: Mapping[str, str] | None = None) -> Message:
+    return {
+        **(headers or {}),
+        "status": 200,
+        "cache-control": "no-store",
+        "content-type": kind,
+        "body": body.encode("utf-8", "replace"),
+    }
