@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .routing import RouteTable
 
 _OWN_PLACES = ("home", "file", "routes", "device_path", "sections")
-_SECRET = re.compile(r"token|secret|password|credential|api_?keys?\b")
+_SECRET = re.compile(r"(?:^|_)(?:token|secrets?|passwords?|credentials?|api_?keys?)\Z")
 
 
 def facts(
@@ -31,9 +31,9 @@ def facts(
 
     `{version, config, sections, routes, hooks, devices: {name: SHA-256 of its files}}`
     """
-    settings = msgspec.to_builtins(config, enc_hook=str)
+    settings = _builtins(config)
     sections = {
-        name.partition("@")[0]: msgspec.to_builtins(device.config, enc_hook=str)
+        name.partition("@")[0]: _builtins(device.config)
         for name, device in devices.items()
         if isinstance(device.config, msgspec.Struct)
     }
@@ -57,9 +57,8 @@ def code_digest(module: str) -> str | None:
     if hasattr(loaded, "__path__"):
         for folder in map(Path, loaded.__path__):
             digests |= _digests(folder, sorted(folder.rglob("*.py")))
-    elif loaded.__file__:
-        file = Path(loaded.__file__)
-        digests = _digests(file.parent, [file])
+    elif file := getattr(loaded, "__file__", None):
+        digests = _digests(Path(file).parent, [Path(file)])
     return jcs.digest(canonical(digests)) if digests else None
 
 
@@ -82,6 +81,10 @@ def canonical(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be declared: use plain values")
 
 
+def _builtins(settings: msgspec.Struct) -> Any:
+    return msgspec.to_builtins(settings, order="deterministic", enc_hook=str)
+
+
 def _name(key: Any) -> str:
     return str(key).encode("unicode_escape").decode("ascii")
 
@@ -90,6 +93,7 @@ def _digests(folder: Path, files: Iterable[Path]) -> dict[str, str]:
     return {
         file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in files
+        if file.is_file()
     }
 
 

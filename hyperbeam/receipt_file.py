@@ -17,6 +17,8 @@ Row = tuple[bytes, int, bytes]
 """A receipt's id, when it was stored (ms since 1970), its canonical JSON."""
 
 SCHEMA = 1
+BUSY = 2.0
+"""Seconds that a write waits for another program that has the file locked."""
 _TABLES = """
 CREATE TABLE receipts (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -167,7 +169,9 @@ class ReceiptFile:
         self._reader.execute("SELECT seq FROM receipts LIMIT 1")
 
     def _connection(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        return sqlite3.connect(
+            self.path, timeout=BUSY, isolation_level=None, check_same_thread=False
+        )
 
     def _disconnect(self) -> None:
         for connection in (self._reader, self._writer):

@@ -14,6 +14,8 @@ import secrets
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,7 @@ class Receipts:
     `open` and `close` on the event loop, `add` and the reading methods from any thread.
     `stored` is set whenever receipts have been stored; who waits for it clears it.
     What cannot be stored (a full disk, a locked file) is held in memory and tried again.
+    All that read the file raise Unavailable `receipts_unavailable` where it cannot be read.
     """
 
     def __init__(self, path: Path, *, keep: int = 100_000, days: int = 30) -> None:
@@ -90,8 +93,9 @@ class Receipts:
         self._wake.set()
         await asyncio.to_thread(thread.join)
         self._file.close()
-        if self._unstored:
-            log.error("%d receipts could not be stored and are lost", len(self._unstored))
+        self._lost += len(self._unstored)
+        if self._lost:
+            log.error("%d receipts could not be stored and are lost", self._lost)
 
     @staticmethod
     def new_id() -> str:
@@ -113,10 +117,7 @@ class Receipts:
                 self._wake.set()
 
     async def get(self, id: str) -> dict[str, Any] | None:
-        """The signed receipt `id`, also one that is still queued; None: there is none.
-
-        Raises Unavailable where the file cannot be read now.
-        """
+        """The signed receipt `id`, also one that is still queued; None: there is none."""
         if not _ID.match(id):
             return None
         with self._lock:
@@ -127,13 +128,8 @@ class Receipts:
             await batch.done.wait()
         row = self._unstored.get(id)
         if row is None:
-            try:
+            with _explained():
                 body = await asyncio.to_thread(self._file.body, id)
-            except sqlite3.Error as error:
-                log.error("receipts cannot be read: %s", error)
-                raise Unavailable(
-                    "receipts cannot be read now; try again", error="receipts_unavailable"
-                ) from None
         else:
             body = row[2]
         return None if body is None else json.loads(body)
@@ -148,15 +144,18 @@ class Receipts:
 
     def unlogged(self, limit: int) -> list[tuple[str, bytes]]:
         """The stored receipts that are not in the log, oldest first: id and canonical JSON."""
-        return self._file.unlogged(limit)
+        with _explained():
+            return self._file.unlogged(limit)
 
     def logged(self, places: list[tuple[str, int]]) -> None:
         """Keep the places in the log of receipts: id and index."""
-        self._file.set_index(places)
+        with _explained():
+            self._file.set_index(places)
 
     def index(self, id: str) -> int | None:
         """The receipt's place in the log; None: not there, or not yet."""
-        return self._file.index(id) if _ID.match(id) else None
+        with _explained():
+            return self._file.index(id) if _ID.match(id) else None
 
     def _run(self) -> None:
         """The writer's thread: a batch, then the next, until `close`."""
@@ -185,8 +184,6 @@ class Receipts:
                 self._unstored[id] = (bytes.fromhex(id), _now(), signed(receipt, keyset))
             except (TypeError, ValueError) as error:
                 log.error("the receipt %s cannot be made: %s", id, error)
-            # A thread gives the interpreter up every 5 ms only: too long for an answer to wait.
-            time.sleep(0)
 
     def _store(self) -> None:
         rows = list(self._unstored.values())
@@ -204,7 +201,7 @@ class Receipts:
         self._unstored = {}
         if self._failing:
             self._failing = False
-            log.info("receipts are stored again")
+            log.info("receipts are stored again; %d were lost in this run", self._lost)
         if rows:
             self._tell(self.stored)
 
@@ -233,11 +230,24 @@ def signed(receipt: dict[str, Any], keyset: LiveKeySet) -> bytes:
     Raises ValueError for what canonical JSON cannot hold.
     """
     whole = {**receipt, "key_id": keyset.receipt_key_id, "log_by": _now() + LOG_WITHIN}
-    # The text without the signature and the one with it differ in the middle only.
-    before = jcs.encode({name: value for name, value in whole.items() if name < "signature"})[:-1]
-    after = jcs.encode({name: value for name, value in whole.items() if name > "signature"})[1:]
-    _, signature = keyset.sign_receipt(b"%b,%b" % (before, after))
-    return b'%b,"signature":"%b",%b' % (before, signature.encode(), after)
+    # The signed text and the one that is kept differ by the signature only: encoded once.
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
+    for name, value in whole.items():
+        (before if name < "signature" else after)[name] = value
+    head, tail = jcs.encode(before)[:-1], jcs.encode(after)[1:]
+    _, signature = keyset.sign_receipt(b"%b,%b" % (head, tail))
+    return b'%b,"signature":"%b",%b' % (head, signature.encode(), tail)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        log.error("receipts cannot be read: %s", error)
+        detail = "the receipts cannot be read now; try again, or see the node's log"
+        raise Unavailable(detail, error="receipts_unavailable") from None
 
 
 def _now() -> int:

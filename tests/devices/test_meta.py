@@ -4,6 +4,8 @@ import httpx
 
 from hyperbeam import __version__
 from hyperbeam.node import Node
+from hyperbeam.verify import jcs
+from hyperbeam.verify.keyset import KeySet
 
 
 async def ask(node: Node, path: str) -> Any:
@@ -17,6 +19,7 @@ async def test_info_and_build(node: Node) -> None:
     info = await ask(node, "/~meta@1.0/info")
     assert info["port"] == node.server.port
     assert info["version"] == __version__
+    assert info["address"] == node.identity.address
     assert str(node.home) not in str(info)
     build = await ask(node, "/~meta@1.0/build")
     assert build["version"] == __version__
@@ -39,3 +42,41 @@ async def test_router_says_where_a_path_goes(node: Node) -> None:
     assert (first["template"], second["template"]) == ("/v1/.*", "/health")
     match = await ask(node, "/~router@1.0/match?route-path=/v1/models")
     assert match["device"] == "inference@1.0"
+
+
+async def fetch(node: Node, path: str, **headers: str) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{node.server.port}") as client:
+        return await client.get(path, headers=headers)
+
+
+async def test_the_key_set_is_canonical_json_whatever_is_asked(node: Node) -> None:
+    live = node.keys.current
+    for accept in ("application/json", "text/html", "*/*"):
+        for path in ("/~meta@1.0/keyset", f"/~meta@1.0/keyset/{live.name}"):
+            reply = await fetch(node, path, accept=accept)
+            assert reply.status_code == 200
+            assert reply.headers["content-type"] == "application/json"
+            assert reply.content == jcs.encode(live.message)
+            assert KeySet.parse(reply.content).name == live.name
+
+
+async def test_an_older_key_set(node: Node) -> None:
+    old = node.keys.current
+    node.keys.declare("test", 1)
+    assert (await fetch(node, "/~meta@1.0/keyset")).json()["previous"] == old.name
+    assert (await fetch(node, f"/~meta@1.0/keyset/{old.name}")).json() == old.message
+
+
+async def test_key_sets_that_are_not_known(node: Node) -> None:
+    name = node.keys.current.name
+    for path in ("x", "0" * 64, f"{name}/x", "..%2fidentity", name.upper()):
+        reply = await fetch(node, f"/~meta@1.0/keyset/{path}", accept="application/json")
+        assert (reply.status_code, reply.json()["error"]) == (404, "not_found"), path
+
+
+async def test_the_identity_is_told_nowhere(node: Node) -> None:
+    pem = (node.home / "identity.key").read_text().split("\n")[1]
+    for path in ("info", "devices", "build", "keyset"):
+        reply = await fetch(node, f"/~meta@1.0/{path}", accept="application/json")
+        assert pem not in reply.text
+        assert "identity.key" not in reply.text

@@ -38,6 +38,17 @@ class C(A):
     name = "c@1.0"
 """
 
+LAST = """
+from hyperbeam import Device
+
+
+class Last(Device):
+    name = "last@1.0"
+
+    async def stop(self):
+        self.node.receipts.add({"id": "ab" * 16, "v": ""}, self.node.keys.current)
+"""
+
 
 async def get(node: Node, path: str, **headers: str) -> httpx.Response:
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{node.server.port}") as client:
@@ -199,6 +210,47 @@ async def test_a_route_to_a_device_that_is_not_there(start_node: StartNode, tmp_
     )
     with pytest.raises(ConfigError, match=r"route 1: device no@1\.0"):
         await start_node(routes=str(routes))
+
+
+async def test_a_node_keeps_its_identity_and_its_receipts(start_node: StartNode) -> None:
+    node = await start_node()
+    id, address = node.receipts.new_id(), node.identity.address
+    node.receipts.add({"id": id, "v": "hyperbeam.receipt/1"}, node.keys.current)
+    await node.stop()
+    again = await start_node(home=str(node.home))
+    assert again.identity.address == address
+    found = await again.receipts.get(id)
+    assert found is not None
+    assert found["key_id"] == node.keys.current.receipt_key_id != again.keys.current.receipt_key_id
+
+
+async def test_devices_may_write_receipts_until_they_have_stopped(
+    start_node: StartNode, tmp_path: Path
+) -> None:
+    folder = tmp_path / "more"
+    folder.mkdir()
+    (folder / "last.py").write_text(LAST)
+    node = await start_node(device_path=[str(folder)])
+    await node.stop()
+    again = await start_node(home=str(node.home))
+    assert await again.receipts.get("ab" * 16) is not None
+
+
+async def test_a_node_that_may_not_use_its_key(start_node: StartNode) -> None:
+    node = await start_node()
+    await node.stop()
+    (node.home / "identity.key").chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        await start_node(home=str(node.home))
+    (node.home / "identity.key").chmod(0o600)
+    await start_node(home=str(node.home))
+
+
+async def test_how_many_receipts_are_kept_is_a_setting(start_node: StartNode) -> None:
+    node = await start_node(receipts__keep="5", receipts__days=2)
+    assert (node.config.receipts.keep, node.config.receipts.days) == (5, 2)
+    with pytest.raises(ConfigError, match="keep"):
+        await start_node(receipts__keep=0)
 
 
 @pytest.mark.parametrize(
