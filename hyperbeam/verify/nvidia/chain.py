@@ -23,12 +23,21 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.utils import CryptographyDeprecationWarning
 
 from ..checks import Malformed
+from . import der
 from .refused import Refused
 
 MAX_CERTIFICATES = 10
 
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
-_UNDERSTOOD = frozenset({x509.BasicConstraints.oid, x509.KeyUsage.oid, x509.ExtendedKeyUsage.oid})
+_UNDERSTOOD = frozenset(
+    {
+        x509.BasicConstraints.oid,
+        x509.KeyUsage.oid,
+        x509.ExtendedKeyUsage.oid,
+        der.COMPOSITE_DEVICE_ID,
+        der.TCB_INFO,
+    }
+)
 Kind = TypeVar("Kind", bound=x509.ExtensionType)
 
 

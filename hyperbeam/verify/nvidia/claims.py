@@ -35,7 +35,7 @@ def of(
         "ueid": gpu.ueid,
         "oemid": OEM,
         "eat_nonce": gpu.report.nonce.hex(),
-        f"{_PREFIX}mode": gpu.report.mode,
+        "mode": gpu.report.mode,
         f"{_PREFIX}arch-check": ok("arch"),
         f"{_PREFIX}driver-version": gpu.report.driver,
         f"{_PREFIX}vbios-version": gpu.report.vbios,

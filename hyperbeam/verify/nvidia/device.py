@@ -53,7 +53,12 @@ class Gpu:
     @property
     def hwmodel(self) -> str:
         """The common name of the certificate that the device was made with."""
-        return chains.name(self.chain[1]) if len(self.chain) > 1 else ""
+        return chains.name(self.maker)
+
+    @property
+    def maker(self) -> x509.Certificate:
+        """The certificate of the device itself, which issued the leaf."""
+        return self.chain[min(1, len(self.chain) - 1)]
 
     @property
     def chip(self) -> str:

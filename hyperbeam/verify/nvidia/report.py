@@ -23,10 +23,11 @@ SIGNATURE_BYTES = 96
 REQUEST_BYTES = 37
 DRIVER_VERSION, VBIOS_VERSION, NVDEC0 = 3, 6, 11
 CHIP_SKU, PROJECT, PROJECT_SKU, FWID = 15, 17, 18, 20
-PPCIE, OPAQUE_VERSION, CHIP, FEATURE = 21, 34, 35, 36
+COUNTS, PPCIE, SWITCHES, CHIP, FEATURE = 12, 21, 22, 35, 36
 ENABLED, DISABLED = 0xAA, 0x55
 MODES = ("SPT", "MPT", "PPCIE")
 
+_ITEM_BYTES = {COUNTS: 4, SWITCHES: 8}
 _VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)+\Z")
 _NAME = re.compile(r"[A-Za-z0-9]+\Z")
 
@@ -117,7 +118,7 @@ def parse(data: bytes) -> Report:
         project=_text(opaque, PROJECT, _NAME, "project"),
         project_sku=_text(opaque, PROJECT_SKU, _NAME, "project SKU"),
         chip_sku=_text(opaque, CHIP_SKU, _NAME, "chip SKU"),
-        chip=_text(opaque, CHIP, _NAME, "chip") if CHIP in opaque else "",
+        chip=_text(opaque, CHIP, _NAME, "chip").upper() if CHIP in opaque else "",
         fwid=_fwid(opaque.get(FWID, b"")),
         mode=_mode(opaque),
         video_decoder=_switch(opaque, NVDEC0, "NVDEC0 status"),
@@ -157,14 +158,14 @@ def _opaque(data: bytes) -> dict[int, bytes]:
     while reader.left():
         kind = reader.number(2, "an opaque field")
         value = reader.take(reader.number(2, "an opaque field"), "an opaque field")
-        if kind in found:
-            _bad(f"opaque field {kind} stands twice", "opaque")
+        if kind in found or len(value) % _ITEM_BYTES.get(kind, 1):
+            _bad(f"opaque field {kind} stands twice or has half an item", "opaque")
         found[kind] = value
     return found
 
 
 def _text(opaque: Mapping[int, bytes], kind: int, shape: re.Pattern[str], what: str) -> str:
-    value = opaque.get(kind, b"").rstrip(b"\0").strip(b" ")
+    value = opaque.get(kind, b"").split(b"\0")[0].strip(b" ")
     try:
         text = value.decode("ascii")
     except UnicodeDecodeError:

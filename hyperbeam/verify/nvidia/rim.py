@@ -17,7 +17,7 @@ from lxml import etree
 from ..checks import Malformed
 from . import chain as chains
 from .report import Report
-from .xmldsig import DS, SignedXml
+from .xmldsig import SignedXml
 
 MAX_RIM = 4 * 1024 * 1024
 MAX_ALTERNATIVES = 64
@@ -28,7 +28,6 @@ _NUMBER = re.compile(r"[0-9]{1,4}\Z")
 _DIGEST = re.compile(r"[0-9a-fA-F]{96}\Z")
 _VERSION = re.compile(r"[0-9A-Za-z.]{1,64}\Z")
 _ACTIVE = {"True": True, "False": False}
-_FIXED = {"type", "index", "active", "alternatives", "name", "size"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +96,11 @@ def _meta(root: etree._Element) -> tuple[str, str]:
     tags = [e for e in root.iter() if etree.QName(e).localname == "SoftwareIdentity"]
     if tags != [root] or root.tag != _SWID + "SoftwareIdentity":
         raise _bad("it is not one SoftwareIdentity")
-    if any(child.tag not in _ALLOWED for child in root):
-        raise _bad("its root holds what no RIM has")
     meta = _only(root, "Meta")
     version = meta.get("colloquialVersion", "")
     if not _VERSION.match(version):
         raise _bad("it does not say which version it is for")
     return version, meta.get("product", "")[:64]
-
-
-_ALLOWED = {_SWID + "Entity", _SWID + "Meta", _SWID + "Link", _SWID + "Payload", DS + "Signature"}
 
 
 def _golden(root: etree._Element) -> dict[int, frozenset[bytes]]:
@@ -131,7 +125,8 @@ def _golden(root: etree._Element) -> dict[int, frozenset[bytes]]:
 def _values(resource: etree._Element, index: int) -> frozenset[bytes]:
     count = _number(resource, "alternatives")
     names = [f"{_HASH}{number}" for number in range(min(count, MAX_ALTERNATIVES))]
-    if not 1 <= count <= MAX_ALTERNATIVES or set(resource.attrib) - _FIXED != set(names):
+    found = {name for name in resource.attrib if str(name).startswith(_HASH)}
+    if not 1 <= count <= MAX_ALTERNATIVES or found != set(names):
         raise _bad(f"measurement {index} has other values than it counts")
     values = [resource.attrib[name] for name in names]
     if _number(resource, "size") != 48 or not all(_DIGEST.match(value) for value in values):

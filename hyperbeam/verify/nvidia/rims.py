@@ -29,10 +29,9 @@ Found = dict[str, "rims.Rim | Refused"]
 
 
 class Finder:
-    """Gets RIMs by their id and keeps those that verify.
+    """Gets RIMs by their id and keeps those that verify up to `root`.
 
-    `root` None: the root of whatever chain comes, where it has the fingerprint that the
-    policy names (a simulated one). Nothing is fetched but by `fetch`.
+    Nothing is asked of the network but by `fetch`.
     """
 
     def __init__(self, resources: Resources, root: x509.Certificate, now: datetime) -> None:
@@ -139,6 +138,7 @@ def _read_reply(reply: bytes, id: str) -> bytes:
         data = base64.b64decode(value["rim"], validate=True)
     except (binascii.Error, ValueError):
         raise Refused("reply-malformed", "the RIM service's RIM is not base64") from None
-    if hashlib.sha256(data).hexdigest() != str(value.get("sha256", "")).lower():
+    digest = hashlib.sha256(data).digest()
+    if value.get("sha256") not in (digest.hex(), base64.b64encode(digest).decode()):
         raise Refused("sha256-mismatch", "the RIM is not the one that the service's digest is of")
     return data

@@ -105,9 +105,12 @@ class _Verification:
         ):
             if len(values) > 1:
                 checks.failed("together", reason, f"the reports have different {what}", "hardware")
-        for depth, reason in ((0, "repeated-leaf"), (1, "repeated-device")):
-            keys = {device.public_bytes(gpu.chain[min(depth, len(gpu.chain) - 1)]) for gpu in gpus}
-            if len(keys) < len(gpus):
+        for reason, ids in (
+            ("repeated-leaf", {device.public_bytes(gpu.chain[0]) for gpu in gpus}),
+            ("repeated-device", {device.public_bytes(gpu.maker) for gpu in gpus}),
+            ("repeated-ueid", {gpu.ueid for gpu in gpus}),
+        ):
+            if len(ids) < len(gpus):
                 checks.failed("together", reason, "one GPU stands in the list twice", "hardware")
         wanted = self._policy.gpu_count
         if wanted is not None and wanted != len(gpus):
