@@ -7,17 +7,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
-from cryptography.hazmat.primitives.hashes import SHA384
-
 from ..checks import Checks, Malformed, Source
 from . import chain as chains
 from .certificate import Certificate, read_all
 from .chain import Chain, Refused
 from .policy import Policy
 from .report import Report, Tcb, parse
+from .signature import is_signed_by
 
 
 class Checking:
@@ -172,17 +168,11 @@ class Checking:
         self.checks.passed("dates", source="hardware")
 
     def _signature(self, report: Report, chain: Chain) -> None:
-        key = chain.leaf.key()
-        try:
-            if key is None:
-                raise InvalidSignature
-            signature = encode_dss_signature(report.r, report.s)
-            key.verify(signature, report.signed, ec.ECDSA(SHA384()))
-        except (InvalidSignature, ValueError):
+        if is_signed_by(report, chain.leaf):
+            self.checks.passed("signature", f"by the {report.key.upper()}", "hardware")
+        else:
             detail = f"the report is not signed by the key of this {report.key.upper()}"
             self.checks.failed("signature", "report-signature", detail)
-        else:
-            self.checks.passed("signature", f"by the {report.key.upper()}", "hardware")
 
     def _key(self, report: Report) -> None:
         good = report.key in self.policy.keys
