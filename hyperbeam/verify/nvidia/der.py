@@ -27,7 +27,7 @@ def firmware_id(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> by
     if not isinstance(found, x509.UnrecognizedExtension):
         return b""
     try:
-        return _first_of_tcb_info(found.value) if oid == TCB_INFO else _digest(found.value[-_FWID:])
+        return first_of_tcb_info(found.value) if oid == TCB_INFO else _digest(found.value[-_FWID:])
     except ValueError:
         return b""
 
@@ -38,7 +38,8 @@ def _digest(value: bytes) -> bytes:
     return value[len(_SHA384_DIGEST) :]
 
 
-def _first_of_tcb_info(value: bytes) -> bytes:
+def first_of_tcb_info(value: bytes) -> bytes:
+    """The first FWID in a DiceTcbInfo. Raises ValueError for what is no DER."""
     outer = list(_elements(value))
     if len(outer) != 1 or outer[0][0] != _SEQUENCE:
         return b""

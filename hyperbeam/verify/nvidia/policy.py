@@ -35,7 +35,7 @@ class Policy:
     rims: Rims = "require"
     rim_clock: int | None = None
     ocsp: Ocsp = "require"
-    modes: tuple[str, ...] = MODES
+    modes: tuple[str, ...] = tuple(sorted(MODES))
     gpu_count: int | None = None
     ueids: tuple[str, ...] | None = None
     min_driver: str | None = None

@@ -24,7 +24,7 @@ from ..checks import Malformed
 from . import chain as chains
 from .refused import Refused
 
-MAX_ELEMENTS = 20_000
+MAX_ITEMS = 20_000
 DS = "{http://www.w3.org/2000/09/xmldsig#}"
 
 _C14N = ("http://www.w3.org/TR/2001/REC-xml-c14n-20010315", "http://www.w3.org/2006/12/xml-c14n11")
@@ -96,8 +96,8 @@ def _malformed(detail: str) -> Malformed:
 def _parse(data: bytes) -> etree._Element:
     if b"<!DOCTYPE" in data or b"<!ENTITY" in data:
         raise _malformed("it has a document type or entities")
-    if data.count(b"<") > MAX_ELEMENTS:
-        raise _malformed(f"it has over {MAX_ELEMENTS} elements")
+    if data.count(b"<") > MAX_ITEMS or data.count(b"=") > MAX_ITEMS:
+        raise _malformed(f"it has over {MAX_ITEMS} elements or attributes")
     parser = etree.XMLParser(
         encoding="utf-8",
         resolve_entities=False,
@@ -113,6 +113,8 @@ def _parse(data: bytes) -> etree._Element:
         raise _malformed("it is not XML in UTF-8") from None
     if root.getroottree().docinfo.internalDTD is not None:
         raise _malformed("it has a document type")
+    if root.getprevious() is not None or root.getnext() is not None:
+        raise _malformed("something stands beside its root")
     for element in root.iter():
         if not isinstance(element.tag, str):
             raise _malformed("it has processing instructions or entities")
