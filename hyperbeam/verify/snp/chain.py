@@ -55,7 +55,7 @@ def build(certificates: Sequence[Certificate], key: Key, trust: str) -> Chain:
             raise Refused("not-an-authority", f"{authority.name} may not issue certificates")
     if not leaf.signed_by(issuer):
         raise Refused("leaf-signature", f"the {key.upper()} is not signed by {issuer.name}")
-    if leaf.key() is None or not leaf.is_understood():
+    if leaf.report_key() is None or not leaf.is_understood():
         raise Refused("leaf-key", f"the {key.upper()} has no ECDSA P-384 key, or is not as AMD's")
     return Chain(leaf, issuer, root, product)
 
@@ -74,13 +74,13 @@ def _issued_by_root(
     leaf: Certificate, known: Sequence[Certificate], trust: str
 ) -> tuple[Certificate, Certificate]:
     # Roots first: no key is used that a trusted root has not vouched for.
-    issuers = [each for each in known if each.parsed.subject == leaf.parsed.issuer]
+    issuers = [each for each in known if each.subject == leaf.issuer]
     if not issuers:
-        raise Refused("issuer-missing", f"the certificate of {leaf.issuer!r} is missing")
-    failed = Refused("root-missing", f"the certificate of {issuers[0].issuer!r} is missing")
+        raise Refused("issuer-missing", f"the certificate of {leaf.issuer_name!r} is missing")
+    failed = Refused("root-missing", f"the certificate of {issuers[0].issuer_name!r} is missing")
     for issuer in issuers:
         for root in known:
-            if root.parsed.subject != issuer.parsed.issuer:
+            if root.subject != issuer.issuer:
                 continue
             if not _is_trusted(root, trust):
                 if failed.reason == "root-missing":

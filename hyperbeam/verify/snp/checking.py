@@ -155,8 +155,7 @@ class Checking:
 
     def _dates(self, chain: Chain) -> None:
         for certificate in chain:
-            begins = certificate.parsed.not_valid_before_utc
-            ends = certificate.parsed.not_valid_after_utc
+            begins, ends = certificate.begins, certificate.ends
             if self.now > ends:
                 detail = f"the certificate of {certificate.name} ended on {ends.date()}"
                 self.checks.failed("dates", "certificate-expired", detail)

@@ -13,7 +13,7 @@ from .report import Report
 
 def is_signed_by(report: Report, leaf: Certificate) -> bool:
     """Whether the key of `leaf` signed `report`."""
-    key = leaf.key()
+    key = leaf.report_key()
     if key is None:
         return False
     try:
