@@ -1,4 +1,4 @@
-"""The command line: `hyperbeam serve`, `hyperbeam models ...`."""
+"""The command line: `hyperbeam serve`, `hyperbeam models ...`, `hyperbeam verify`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hyperbeam.errors import ConfigError, HyperbeamError
 from .init import init
 from .models import models
 from .serve import serve
+from .verify import verify
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -24,6 +25,7 @@ def cli() -> None:
 cli.add_command(serve)
 cli.add_command(models)
 cli.add_command(init)
+cli.add_command(verify)
 
 
 def _open_standard_files() -> None:

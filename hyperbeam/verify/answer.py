@@ -93,7 +93,7 @@ def split_stream(body: bytes) -> Split:
         raise Malformed(f"the stream is over {MAX_BYTES >> 20} MiB", MALFORMED)
     found: _Attested | None = None
     first: dict[str, Any] | None = None
-    done = False
+    attested = done = False
     problem = ""
     events, rest = read_events(body)
     for event in events:
@@ -107,15 +107,16 @@ def split_stream(body: bytes) -> Split:
         if chunk is None:
             problem = problem or "stream-malformed"
         elif "attestation" in chunk:
-            if found is not None:
+            if attested:
                 problem = "stream-two-attestations"
                 continue
+            attested = True
             found = _attested(event, chunk, first)
             if found is None:
                 problem = problem or "stream-attestation-malformed"
             elif not found.exact(body, first or {}):
                 problem = problem or "stream-attestation-changed"
-        elif found is not None:
+        elif attested:
             problem = problem or "stream-chunk-after-attestation"
         if chunk is not None and (event.kind == "error" or chunk.get("error") is not None):
             problem = "stream-error-event"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from .checks import Malformed
@@ -14,6 +14,7 @@ Rule = Callable[[Any], str]
 
 _HEX = re.compile(r"(?:[0-9a-f]{2})*\Z")
 _ADDRESS = re.compile(r"[A-Za-z0-9_-]{43}\Z")
+_SERIAL = re.compile(r"[0-9]{1,60}\Z")
 _DIGITS = re.compile(r"-?[1-9][0-9]{15,39}\Z")
 
 
@@ -153,11 +154,10 @@ def address(value: Any) -> str:
     return "" if fits else " is not an address of 43 base64url characters"
 
 
-def only_keys(value: Mapping[str, Any], allowed: tuple[str, ...], what: str, reason: str) -> None:
-    """Raise Malformed `reason` for a key of `value` that is not among `allowed`."""
-    for name in value:
-        if name not in allowed:
-            raise Malformed(f"{what} has an unknown key {name[:64]!r}", reason)
+def decimal(value: Any) -> str:
+    """A serial number of at most 60 decimal digits, as text."""
+    fits = isinstance(value, str) and _SERIAL.match(value)
+    return "" if fits else " is not a decimal number in a text"
 
 
 digest = hexadecimal(32)

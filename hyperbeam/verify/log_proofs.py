@@ -1,0 +1,250 @@
+"""Checks of a log's heads and of proofs under them, beside what was seen of the log before.
+
+Shapes: {v: "hyperbeam.inclusion/1", id?, index, size, path: [hex], checkpoint} and
+{v: "hyperbeam.consistency/1", old, new, path: [hex], checkpoint}; the checkpoint is a C2SP
+signed note of the head with `size` or `new` leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from . import checkpoint as notes
+from . import merkle, shape
+from . import receipt as receipts
+from .asked import Asked, check_node
+from .checkpoint import Checkpoint, SignedCheckpoint, VerifierKey
+from .checks import Checks, Malformed
+from .keyset import KeySet
+from .reading import read_object
+from .receipt_checks import check_receipt
+from .verdict import Findings
+
+ORIGIN = "hyperbeam/receipts/"
+MALFORMED = "proof-malformed"
+_FORK = "log-fork"
+_PATH = shape.listing(shape.digest, most=64)
+_NOTE = shape.text(notes.MAX_CHARACTERS)
+_INCLUSION: dict[str, shape.Rule] = {
+    "v": shape.constant("hyperbeam.inclusion/1"),
+    "index": shape.natural,
+    "size": shape.natural,
+    "path": _PATH,
+    "checkpoint": _NOTE,
+}
+_CONSISTENCY = shape.record(
+    v=shape.constant("hyperbeam.consistency/1"),
+    old=shape.natural,
+    new=shape.natural,
+    path=_PATH,
+    checkpoint=_NOTE,
+)
+
+
+def check_checkpoint(findings: Findings, asked: Asked, text: str | bytes) -> None:
+    """A head alone: who signed it, who cosigned it, and whether it continues what was seen."""
+    head = _check_head(findings, asked, text)
+    if head is not None:
+        _check_memory(findings, asked, head)
+
+
+def check_inclusion(findings: Findings, asked: Asked, value: dict[str, Any]) -> None:
+    """A receipt's place in the log. The leaf is made from the receipt, never taken from a proof."""
+    checks = findings.checks
+    findings.demand("proof", "inclusion")
+    optional: dict[str, shape.Rule] = {"id": shape.receipt_id} if "id" in value else {}
+    if not _has_shape(checks, value, shape.record(**_INCLUSION, **optional)):
+        return
+    head = _check_head(findings, asked, value["checkpoint"])
+    receipt = None
+    if asked.receipt is None:
+        checks.unknown("inclusion", "receipt-not-given", "give the receipt that the proof is about")
+    else:
+        receipt = check_receipt(findings, asked, asked.receipt)
+    if head is None:
+        return
+    _check_memory(findings, asked, head)
+    if receipt is None:
+        return
+    place = f"leaf {value['index']} of {value['size']}"
+    leaf = merkle.leaf_hash(receipts.leaf(receipt))
+    path = [bytes.fromhex(item) for item in value["path"]]
+    if value.get("id") not in (None, receipt["id"]):
+        checks.failed("inclusion", "other-receipt", "the proof is about another receipt")
+    elif head.origin != ORIGIN + receipt["node"]:
+        checks.failed("inclusion", "other-log", "the receipt is of another node than the log")
+    elif value["size"] != head.size:
+        checks.failed("inclusion", "size-mismatch", "the proof is not for the size of the head")
+    elif merkle.verify_inclusion(leaf, value["index"], head.size, path, head.root):
+        checks.passed("inclusion", f"the receipt is {place}", "hashed")
+    else:
+        checks.failed("inclusion", "inclusion-proof", f"the receipt is not {place}")
+
+
+def check_consistency(findings: Findings, asked: Asked, value: dict[str, Any]) -> None:
+    """Whether a head continues an older one, which has to be one that was seen before."""
+    checks = findings.checks
+    findings.demand("proof", "consistency")
+    if not _has_shape(checks, value, _CONSISTENCY):
+        return
+    head = _check_head(findings, asked, value["checkpoint"])
+    if head is None:
+        return
+    seen = asked.heads.seen(head.origin) if asked.heads is not None else {}
+    root = merkle.EMPTY if value["old"] == 0 else seen.get(value["old"])
+    proven = None
+    if value["new"] != head.size:
+        checks.failed("consistency", "size-mismatch", "the proof is not for the size of the head")
+    elif root is None:
+        detail = f"the head of size {value['old']} was never seen here"
+        checks.unknown("consistency", "old-head-unknown", detail)
+    elif _continues(value, root, head):
+        proven = value["old"]
+        detail = f"the log of {head.size} begins with that of {value['old']}"
+        checks.passed("consistency", detail, "hashed")
+    else:
+        detail = f"the log of {head.size} does not begin with that of {value['old']}"
+        checks.failed("consistency", _FORK, detail)
+    _check_memory(findings, asked, head, proven)
+
+
+def _check_head(findings: Findings, asked: Asked, text: str | bytes) -> Checkpoint | None:
+    """The head in `text` where a log key of its node signed it."""
+    checks = findings.checks
+    findings.demand("checkpoint", "log-signature")
+    try:
+        signed = notes.parse(text)
+    except Malformed as error:
+        checks.failed("checkpoint", error.reason, error.detail)
+        return None
+    head = signed.checkpoint
+    node = head.origin.removeprefix(ORIGIN)
+    if head.origin != ORIGIN + node or shape.address(node):
+        checks.failed(
+            "checkpoint", "origin-unknown", f"{head.origin[:100]!r} is no log of receipts"
+        )
+        return None
+    checks.passed("checkpoint", f"{head.size} receipts of {node}")
+    check_node(asked, node, checks)
+    if asked.policy.nodes is not None:
+        findings.demand("node")
+    if not _check_signature(asked, checks, signed, node):
+        return None
+    findings.shows = "signed"
+    _check_witnesses(findings, asked, signed)
+    if asked.revoked is not None:
+        asked.revoked.check(checks, node, "", ())
+    findings.claim("log", head.origin, "declared")
+    findings.claim("size", head.size, "declared")
+    findings.claim("root", head.root.hex(), "declared")
+    return head
+
+
+def _check_signature(asked: Asked, checks: Checks, signed: SignedCheckpoint, node: str) -> bool:
+    """Whether a log key of one of the node's key sets that are at hand signed the head."""
+    name, origin = "log-signature", signed.checkpoint.origin
+    keysets = [keyset for keyset in _keysets(asked, checks) if keyset.node == node]
+    if not keysets:
+        checks.unknown(name, "keyset-not-given", f"give the key set of {node} that was in force")
+        return False
+    for keyset in keysets:
+        for key in keyset.message["log_keys"]:
+            public = bytes.fromhex(key["key"])
+            if notes.verify(signed, VerifierKey(origin, notes.ED25519, public)):
+                checks.passed(name, f"by the log key {key['id']} of {keyset.name[:16]}", "declared")
+                return True
+    checks.failed(name, "signature-invalid", "no log key of the key sets at hand signed this head")
+    return False
+
+
+def _keysets(asked: Asked, checks: Checks) -> Iterator[KeySet]:
+    yield from asked.keysets
+    if asked.find_keyset is not None:
+        try:
+            yield KeySet.parse(asked.find_keyset(""))
+        except (OSError, Malformed) as error:
+            checks.unknown("keyset", "keyset-unreachable", f"no key set from the node: {error}")
+
+
+def _check_witnesses(findings: Findings, asked: Asked, signed: SignedCheckpoint) -> None:
+    checks, wanted = findings.checks, asked.policy.witnesses
+    findings.log = "self-signed"
+    if wanted is not None:
+        findings.demand("log-witness")
+    for text in wanted or ():
+        witness = VerifierKey.parse(text)
+        time = notes.cosigned(signed, witness)
+        if time is not None:
+            findings.log = "witnessed"
+            checks.passed("log-witness", f"cosigned by {witness.name} at {time}", "operator")
+            return
+    detail = "no witness that the policy names has cosigned: only the log says it has no other head"
+    checks.unknown("log-witness", "self-signed", detail)
+
+
+def _check_memory(
+    findings: Findings, asked: Asked, head: Checkpoint, proven: int | None = None
+) -> None:
+    """Compare with the heads seen before. `proven`: a size that `head` is known to continue."""
+    checks = findings.checks
+    if asked.heads is None:
+        return
+    seen = asked.heads.seen(head.origin)
+    last = max(seen, default=0)
+    if head.size in seen:
+        if seen[head.size] != head.root:
+            detail = f"another head of {head.size} was seen before: the log shows two histories"
+            checks.failed("log-history", _FORK, detail)
+            return
+        checks.passed("log-history", "this head was seen before", "hashed")
+    elif head.size < last:
+        detail = (
+            f"a head of {last} was seen before this one of {head.size}; unless it was saved "
+            "earlier, the log took receipts back"
+        )
+        checks.failed("log-history", "log-rollback", detail)
+        return
+    elif not seen:
+        checks.passed("log-history", "the first head of this log that is seen here", "hashed")
+    elif proven == last:
+        checks.passed("log-history", f"it continues the head of {last} seen before", "hashed")
+    elif not _check_growth(asked, checks, head, last, seen[last]):
+        return
+    if not checks.reason():
+        asked.heads.remember(head.origin, head.size, head.root)
+
+
+def _check_growth(asked: Asked, checks: Checks, head: Checkpoint, last: int, root: bytes) -> bool:
+    """Ask for the proof that the log only grew. False where it did not."""
+    name = "log-history"
+    if asked.find_proof is None:
+        detail = f"it is not shown that it continues the head of {last} seen before"
+        checks.unknown(name, "growth-unproven", detail)
+        return True
+    try:
+        value = read_object(asked.find_proof(last, head.size), "the proof", MALFORMED)
+        shape.check(value, _CONSISTENCY, "the proof", MALFORMED)
+    except (OSError, Malformed) as error:
+        checks.unknown(name, "growth-unproven", f"no proof that it continues {last}: {error}")
+        return True
+    if (value["old"], value["new"]) == (last, head.size) and _continues(value, root, head):
+        checks.passed(name, f"it continues the head of {last} seen before", "hashed")
+        return True
+    checks.failed(name, _FORK, f"it does not continue the head of {last} seen before")
+    return False
+
+
+def _continues(value: dict[str, Any], root: bytes, head: Checkpoint) -> bool:
+    path = [bytes.fromhex(item) for item in value["path"]]
+    return merkle.verify_consistency(value["old"], head.size, root, head.root, path)
+
+
+def _has_shape(checks: Checks, value: dict[str, Any], rule: shape.Rule) -> bool:
+    try:
+        shape.check(value, rule, "the proof", MALFORMED)
+    except Malformed as error:
+        checks.failed("proof", error.reason, error.detail)
+        return False
+    checks.passed("proof", "of a known kind")
+    return True
