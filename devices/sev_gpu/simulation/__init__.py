@@ -1,0 +1,1 @@
+"""The parts of the simulated GPUs: certificates, reports, reference manifests, status answers."""
