@@ -1,4 +1,4 @@
-"""What is posted to `verify`, read: every shape that clients send, as one question.
+"""What is posted to `verify`, read: every shape that clients send, as one document.
 
 The list of evidence itself; `{"evidences": [...]}` or `{"token": base64 of that list's JSON}`
 with or without `nonce`; the token alone, as text; a whole attestation (with `raw`); the reply
@@ -16,36 +16,28 @@ from typing import Any
 
 from hyperbeam import BadRequest, TooLarge
 from hyperbeam.verify import batch as batches
-from hyperbeam.verify import challenge as challenges
-from hyperbeam.verify import jcs
+from hyperbeam.verify import token
 from hyperbeam.verify.checks import Malformed
 from hyperbeam.verify.reading import read_json
 
 MAX_BODY = 16 * 1024 * 1024
-MAX_TOKEN = 4 * 1024 * 1024
 MAX_ITEMS = 100_000
-MAX_RAW = MAX_BODY
 _NONCE = re.compile(r"[0-9a-fA-F]{64}\Z")
-_BASE64 = re.compile(rb"[A-Za-z0-9+/\s]+=*\s*\Z")
+_TOKEN = re.compile(rb"\s*[A-Za-z0-9+/]{16,}={0,2}\s*\Z")
 _REPORT_NONCE = slice(4, 36)
+_OURS = ("policy", "keyset")
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question that does not contradict itself.
+    """A document that does not contradict itself, of a `kind` that `hyperbeam.verify` knows.
 
-    `nonce`: what the hardware has to have signed, None where nobody vouches for one.
-    `caller`: the nonce that the caller says it chose. `raw`: the statement of a posted
-    attestation, with its `signature`. `challenge`: the nonce in a posted challenge.
-    `keyset`, `policy`: as posted, or None.
+    `nonce`: the one that the caller says it chose. `keyset`, `policy`: as posted, or None.
     """
 
-    evidences: Any
+    kind: str
+    document: dict[str, Any]
     nonce: str | None = None
-    caller: str | None = None
-    raw: str | None = None
-    signature: Any = None
-    challenge: str | None = None
     keyset: Any = None
     policy: Any = None
 
@@ -71,7 +63,7 @@ def read(body: bytes, nonce: str | None) -> Asked:
     """The question in `body`; `nonce` is that of the query or a header.
 
     Raises BadRequest for what is none of the shapes, Conflict, TooLarge, and Malformed for
-    a token, batch or challenge that is none.
+    a token or batch that is none.
     """
     if len(body) > MAX_BODY:
         raise TooLarge(f"over {MAX_BODY // 2**20} MiB; evidence is far smaller")
@@ -79,104 +71,84 @@ def read(body: bytes, nonce: str | None) -> Asked:
     if isinstance(value, str):
         value = {"token": value}
     if isinstance(value, list):
-        return Asked(value, nonce, caller=nonce)
+        value = {"evidences": value}
     if not isinstance(value, dict):
         raise BadRequest(
             "post the list of evidence, an attestation, or an object with `evidences` or `token`"
         )
-    return _object(value, nonce)
+    rest = {name: item for name, item in value.items() if name not in _OURS}
+    kind, own = _read(rest, nonce)
+    return Asked(kind, rest, own, value.get("keyset"), value.get("policy"))
 
 
 def _value(body: bytes) -> Any:
     if not body.strip():
         return []
-    if _BASE64.match(body):
-        text = body.decode("ascii")
-        # true, null and 12 are base64 as well as JSON; no token is that short.
-        return text if len(text.strip()) > 16 else read_json(body, "the body", "invalid-json")
+    if _TOKEN.match(body):
+        return body.strip().decode("ascii")
     try:
-        return read_json(body, "the body", "invalid-json", MAX_ITEMS)
+        return read_json(body, "the body", "invalid_json", MAX_ITEMS)
     except Malformed as error:
-        raise BadRequest(error.detail, error="invalid_json") from None
+        raise BadRequest(error.detail, error=error.reason) from None
 
 
-def _object(value: dict[str, Any], nonce: str | None) -> Asked:
-    said = value.get("nonce")
-    said = None if said is None else read_nonce(said)
+def _read(value: dict[str, Any], nonce: str | None) -> tuple[str, str | None]:
+    """The document's kind, and the caller's nonce."""
+    if value.get("nonce") is not None:
+        value["nonce"] = read_nonce(value["nonce"])
+    said: str | None = value.get("nonce")
     evidences = _evidences(value)
-    rest = {"keyset": value.get("keyset"), "policy": value.get("policy")}
-    raw, challenge = value.get("raw"), value.get("challenge")
-    if raw is not None:
-        if challenge is not None:
+    if value.get("raw") is not None:
+        if "challenge" in value:
             raise Conflict("there are both `raw` and `challenge`: one nonce stands for one of them")
-        _check_raw(raw, said, value.get("batch"))
+        _check_raw(value["raw"], said, value.get("batch"))
         _check_inner(evidences, said)
-        return Asked(
-            evidences, said, caller=nonce, raw=raw, signature=value.get("signature"), **rest
-        )
+        return "attestation", nonce
     if value.get("batch") is not None:
         raise Conflict("there is a `batch` and no `raw` to be in it")
-    if challenge is not None:
-        inner = _challenged(challenge, said)
+    if value.get("challenge") is not None:
+        _check_challenge(value["challenge"], said)
         _check_inner(evidences, said)
-        vouched = said if nonce is not None else None
-        return Asked(evidences, vouched, caller=nonce, challenge=inner, **rest)
+        return "challenge", nonce
     if nonce is not None and said is not None and nonce != said:
         raise BadRequest("the body and the query name two different nonces", param="nonce")
-    own = nonce or said
-    return Asked(evidences, own, caller=own, **rest)
+    for name in [name for name in value if name not in ("evidences", "token")]:
+        del value[name]
+    return "evidence", nonce or said
 
 
 def _evidences(value: dict[str, Any]) -> Any:
-    token, evidences = value.get("token"), value.get("evidences")
-    if token is None and evidences is None:
-        if "raw" in value or "challenge" in value:
-            return []
-        raise BadRequest("the object has neither `evidences` nor `token`", param="evidences")
-    if token is None:
-        return evidences
-    decoded = _decoded(token)
-    if evidences is not None and decoded != evidences:
+    """The list of evidence; a null beside the other one says nothing."""
+    for name in ("token", "evidences"):
+        if name in value and value[name] is None:
+            del value[name]
+    if "token" not in value:
+        if "evidences" not in value and not {"raw", "challenge"} & value.keys():
+            raise BadRequest("the object has neither `evidences` nor `token`", param="evidences")
+        return value.get("evidences")
+    decoded = token.decode(value["token"])
+    if value.get("evidences", decoded) != decoded:
         raise Conflict("`token` holds other evidence than `evidences`")
     return decoded
 
 
-def _decoded(token: Any) -> Any:
-    if not isinstance(token, str):
-        raise Malformed("the token is not a text", "token-malformed")
-    if len(token) > MAX_TOKEN:
-        raise Malformed(f"the token is over {MAX_TOKEN // 2**20} MiB", "token-malformed")
-    try:
-        data = base64.b64decode("".join(token.split()), validate=True)
-    except (binascii.Error, ValueError):
-        raise Malformed("the token is not base64", "token-malformed") from None
-    return read_json(data, "the token", "token-malformed", MAX_ITEMS)
-
-
 def _check_raw(raw: Any, nonce: str | None, batch: Any) -> None:
-    if not isinstance(raw, str) or len(raw) > MAX_RAW:
+    if not isinstance(raw, str):
         raise BadRequest("`raw` is the statement as one text", param="raw")
     if nonce is None:
         raise BadRequest("an attestation with `raw` has a `nonce`", param="nonce")
-    if batch is not None:
-        if not batches.verify(batches.parse(batch), raw, nonce):
-            raise Conflict("`raw` is not in the `batch` whose nonce this is")
-    elif _sha256(raw) != nonce:
-        raise Conflict("`nonce` is not the SHA-256 of `raw`")
+    if batch is None:
+        if _sha256(raw) != nonce:
+            raise Conflict("`nonce` is not the SHA-256 of `raw`")
+    elif not batches.verify(batches.parse(batch), raw, nonce):
+        raise Conflict("`raw` is not in the `batch` whose nonce this is")
 
 
-def _challenged(challenge: Any, nonce: str | None) -> str:
+def _check_challenge(challenge: Any, nonce: str | None) -> None:
     if not isinstance(challenge, str):
         raise BadRequest("`challenge` is the canonical JSON as one text", param="challenge")
     if nonce is None or _sha256(challenge) != nonce:
         raise Conflict("`nonce` is not the SHA-256 of `challenge`")
-    found = jcs.parse(challenge, "the challenge")
-    keyset, inner = found.get("keyset"), found.get("nonce")
-    if not isinstance(keyset, str) or not isinstance(inner, str):
-        raise Malformed("the challenge has no keyset or no nonce", "challenge-malformed")
-    if challenges.challenge(keyset, inner) != (challenge, nonce):
-        raise Malformed("the challenge has an unknown kind or key", "challenge-malformed")
-    return read_nonce(inner, "the challenge's nonce")
 
 
 def _check_inner(evidences: Any, nonce: str | None) -> None:
@@ -204,4 +176,4 @@ def _report_nonce(text: Any) -> str | None:
 
 
 def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest()

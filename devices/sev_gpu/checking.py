@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hyperbeam import ConfigError, Unavailable
-from hyperbeam.verify import nvidia
+from hyperbeam.verify import Policy, nvidia
 from hyperbeam.verify.checks import Checks, Malformed
 from hyperbeam.verify.nvidia.resources import RIM_SERVICE
 
@@ -30,10 +30,10 @@ class Checker:
 
     def __init__(self, config: SevGpuConfig, simulated: str = "") -> None:
         try:
-            self.policy = nvidia.Policy.parse(dict(config.policy))
+            self.policy = Policy.parse(dict(config.policy))
         except Malformed as error:
             raise ConfigError(f"[sev_gpu.policy]: {error.detail}") from None
-        self._simulated = simulated
+        self.simulated = simulated
         rims = Path(config.rims) if config.rims else None
         if rims is not None and not rims.is_dir():
             raise ConfigError(f"sev_gpu.rims: there is no folder {rims}")
@@ -51,41 +51,37 @@ class Checker:
         self._most = config.verify_threads + MAX_WAITING
         self._running = 0
 
-    def verify(
-        self,
-        evidences: Any,
-        nonce: str | None,
-        policy: nvidia.Policy | None = None,
-        *,
-        online: bool = True,
-    ) -> nvidia.Verdict:
-        """The verdict on `evidences`, here and now. Simulated evidence is told apart from junk."""
-        policy = policy or self.policy
-        resources = self.online if online else self.offline
-        verdict = nvidia.verify(evidences, nonce, policy, resources=resources)
-        if verdict.trust == "none" and self._simulated and policy.trust == "nvidia":
-            trusting = replace(policy, trust=f"simulated:{self._simulated}")
-            second = nvidia.verify(evidences, nonce, trusting, resources=resources)
-            if second.trust == "simulated":
-                return second
-        return verdict
-
     async def own(self, evidences: list[Evidence], nonce: str) -> nvidia.Verdict:
         """The verdict on what a collector gave, without the network.
 
         Raises Unavailable where it does not hold: such evidence is not handed out.
         """
         # An answer does not wait for the status service, so the last word it said counts.
-        policy = self.policy
-        if policy.ocsp == "require":
-            policy = replace(policy, ocsp="cached")
-        verdict = await self.run(lambda: self.verify(evidences, nonce, policy, online=False))
+        policy = self._for_own(cached=True)
+        verdict = await self.run(
+            lambda: nvidia.verify(evidences, nonce, policy, resources=self.offline)
+        )
         checks = Checks(verdict.checks)
         if verdict.trust == "none" or not all(checks.ok(name) for name in _GENUINE):
             failed = (check for check in verdict.checks if check.result == "fail")
             said = next((check.detail or check.reason for check in failed), "no known root")
             raise unavailable(f"the evidence does not hold, so it is not given out: {said}")
         return verdict
+
+    async def look_up(self, evidences: list[Evidence], nonce: str) -> nvidia.Verdict:
+        """The verdict with the network's help; what it said is remembered for `own`."""
+        policy = self._for_own(cached=False)
+        return await self.run(
+            lambda: nvidia.verify(evidences, nonce, policy, resources=self.online)
+        )
+
+    def _for_own(self, *, cached: bool) -> nvidia.Policy:
+        policy = self.policy.gpu
+        if self.simulated:
+            policy = replace(policy, trust=f"simulated:{self.simulated}")
+        if cached and policy.ocsp == "require":
+            policy = replace(policy, ocsp="cached")
+        return policy
 
     async def run(self, function: Callable[[], T]) -> T:
         """`function` in a worker thread. Raises Unavailable where too many wait for one."""

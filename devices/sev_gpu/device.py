@@ -174,16 +174,17 @@ class SevGpu(Device):
             report = await self._queue.each(nonce, client)
             return {"nonce": nonce, "batch": None, **report.as_dict()}
         raw, mode = attest["raw"], attest.get("mode", "each")
-        if mode not in MODES:
-            raise ValueError(f"priv.attest.mode is {mode!r}, not one of {', '.join(MODES)}")
-        if jcs.parse(raw, "what is to be attested").get("v") != statement.V:
-            raise ValueError(f"only a {statement.V} may be attested")
+        said = jcs.parse(raw, "what is to be attested")
+        if said.get("v") != statement.V or mode not in MODES:
+            raise ValueError(f"attest {statement.V} by {' or '.join(MODES)}, nothing else")
         if mode == "batch":
             nonce, place, report = await self._queue.batch(raw)
-            return {"nonce": nonce, "batch": place, **report.as_dict()}
-        nonce = hashlib.sha256(raw.encode()).hexdigest()
-        report = await self._queue.each(nonce, client)
-        return {"nonce": nonce, "batch": None, **report.as_dict()}
+        else:
+            nonce, place = hashlib.sha256(raw.encode()).hexdigest(), None
+            report = await self._queue.each(nonce, client)
+        if report.cpu is not None and report.cpu["keyset"] != said.get("keyset"):
+            raise collect.unavailable("the node changed its key set meanwhile; ask again", 1)
+        return {"nonce": nonce, "batch": place, **report.as_dict()}
 
     def _judge(self, body: bytes, nonce: str | None) -> verifying.Outcome:
         try:
@@ -206,7 +207,7 @@ class SevGpu(Device):
                 ueids = [str(claims["ueid"]) for claims in report.claims]
                 gpu = {"cc": modes["cc"], "devtools": modes["devtools"], "ueids": ueids}
                 await asyncio.to_thread(self.node.keys.set_gpu, gpu)
-            verdict = await self._checker.run(lambda: self._checker.verify(report.evidences, nonce))
+            verdict = await self._checker.look_up(report.evidences, nonce)
             log.info(
                 "%d GPUs by %s: %s", len(report.evidences), collector.name,
                 verdict.reason or "verified",

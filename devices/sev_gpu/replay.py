@@ -11,13 +11,6 @@ from hyperbeam import ConfigError
 from .collect import Evidence, in_tests, unavailable
 from .config import TESTS_VARIABLE, SevGpuConfig
 
-PUBLISHED_NONCES = frozenset(
-    {
-        "4cff7f5380ead8fad8ec2c531c110aca4302a88f603792801a8ca29ee151af2e",
-        "931d8dd0add203ac3d8b4fbde75e115278eefcdceac5b87671a748f32364dfcb",
-    }
-)
-"""Nonces of the reports that NVIDIA publishes with nv-local-gpu-verifier: anybody has them."""
 REPORT = "attestationReport.txt"
 CHAIN = "gpuAkCertChain.txt"
 _NONCE = slice(4, 36)

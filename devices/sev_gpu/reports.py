@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hyperbeam import NotFound, Unavailable
+from hyperbeam.verify import token
 from hyperbeam.verify.challenge import gpu_digest
 
 from .checking import Checker
@@ -59,11 +59,10 @@ class Reporter:
         collector = await self._choice.find()
         evidences = await collector.collect(bytes.fromhex(nonce))
         verdict = await self._checker.own(evidences, nonce)
-        text = json.dumps(evidences, separators=(",", ":")).encode()
         return Report(
             backend=collector.name,
             evidences=evidences,
-            token=base64.b64encode(text).decode(),
+            token=token.encode([*evidences]),
             claims=verdict.claims,
             verified=verdict.verified and verdict.trust == "nvidia",
             reason=verdict.reason,
