@@ -50,7 +50,7 @@ class Policy:
     host_data: tuple[str, ...] | None = None
     chip_ids: tuple[str, ...] | None = None
     keys: tuple[str, ...] = KEYS
-    products: tuple[str, ...] = PRODUCTS
+    products: tuple[str, ...] = tuple(sorted(PRODUCTS))
     trust: str = "amd"
 
     @classmethod
