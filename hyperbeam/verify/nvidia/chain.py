@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-import warnings
 from datetime import datetime
 from importlib import resources
 from typing import TypeVar
@@ -23,20 +22,22 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.utils import CryptographyDeprecationWarning
 
 from ..checks import Malformed
-from . import der
 from .refused import Refused
 
 MAX_CERTIFICATES = 10
 
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
-_UNDERSTOOD = frozenset(
-    {
-        x509.BasicConstraints.oid,
-        x509.KeyUsage.oid,
-        x509.ExtendedKeyUsage.oid,
-        der.COMPOSITE_DEVICE_ID,
-        der.TCB_INFO,
-    }
+_UNDERSTOOD = frozenset({x509.BasicConstraints.oid, x509.KeyUsage.oid, x509.ExtendedKeyUsage.oid})
+_DICE = "2.23.133.5.4."
+"""Extensions that tell of firmware and change nothing about who may issue what."""
+_UNREADABLE = (
+    ValueError,
+    TypeError,
+    OverflowError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    CryptographyDeprecationWarning,
 )
 Kind = TypeVar("Kind", bound=x509.ExtensionType)
 
@@ -72,18 +73,15 @@ def read_pem(data: bytes) -> list[x509.Certificate]:
 def read(data: bytes) -> x509.Certificate:
     """One certificate, PEM or DER. Raises Malformed for what cannot be read to its end."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CryptographyDeprecationWarning)
-            if data.startswith(b"-----"):
-                certificate = x509.load_pem_x509_certificate(data)
-            else:
-                certificate = x509.load_der_x509_certificate(data)
-            list(certificate.extensions)
-            certificate.public_key()
-            certificate.subject.rfc4514_string()
-            certificate.issuer.rfc4514_string()
-            certificate.not_valid_after_utc - certificate.not_valid_before_utc
-    except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension, OverflowError):
+        pem = data.startswith(b"-----")
+        load = x509.load_pem_x509_certificate if pem else x509.load_der_x509_certificate
+        certificate = load(data)
+        list(certificate.extensions)
+        certificate.public_key()
+        certificate.subject.rfc4514_string()
+        certificate.issuer.rfc4514_string()
+        certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    except _UNREADABLE:
         raise Malformed("a certificate cannot be read", "chain-malformed") from None
     return certificate
 
@@ -163,11 +161,10 @@ def _check_algorithm(certificate: x509.Certificate) -> None:
 def _check_extensions(certificate: x509.Certificate, depth: int) -> None:
     """`depth`: 0 for the leaf, which makes `depth - 1` the intermediates below."""
     for found in certificate.extensions:
-        if found.critical and found.oid not in _UNDERSTOOD:
-            raise Refused(
-                "critical-extension",
-                f"{name(certificate)} has the unknown critical extension {found.oid.dotted_string}",
-            )
+        oid = found.oid.dotted_string
+        if found.critical and found.oid not in _UNDERSTOOD and not oid.startswith(_DICE):
+            detail = f"{name(certificate)} has the unknown critical extension {oid}"
+            raise Refused("critical-extension", detail)
     constraints = extension(certificate, x509.BasicConstraints)
     usage = extension(certificate, x509.KeyUsage)
     authority = constraints is not None and constraints.ca

@@ -29,7 +29,7 @@ MODES = ("SPT", "MPT", "PPCIE")
 
 _ITEM_BYTES = {COUNTS: 4, SWITCHES: 8}
 _VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)+\Z")
-_NAME = re.compile(r"[A-Za-z0-9]+\Z")
+_NAME = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,16 +99,22 @@ class Finder:
         vbios = id.removeprefix("NV_GPU_VBIOS_").lower()
         named = [f for f in files if f.stem == id or f.stem.lower().startswith(vbios)]
         for file in (*named, *(f for f in files if f not in named)):
-            data = _read_file(file)
-            if data is not None and (file in named or self._version_of(data) == version.lower()):
-                yield data
+            if file in named or self._version_of(file) == version.lower():
+                data = _read_file(file)
+                if data is not None:
+                    yield data
 
-    def _version_of(self, data: bytes) -> str:
-        key = ("rim-version", hashlib.sha256(data).hexdigest())
+    def _version_of(self, file: Path) -> str:
+        """The version that a file claims to be for, read again only when the file changes."""
+        try:
+            status = file.stat()
+        except OSError:
+            return ""
+        key = ("rim-file", str(file), str(status.st_size), str(status.st_mtime_ns))
         known = self._resources.cache.get(key, self._now)
         if known is None:
             try:
-                known = rims.version_of(data).lower()
+                known = rims.version_of(_read_file(file) or b"").lower()
             except Malformed:
                 known = ""
             self._resources.cache.put(key, known)
@@ -135,7 +141,7 @@ def _read_reply(reply: bytes, id: str) -> bytes:
     if value.get("id") != id:
         raise Refused("wrong-id", f"the RIM service answered with another RIM than {id}")
     try:
-        data = base64.b64decode(value["rim"], validate=True)
+        data = base64.b64decode("".join(value["rim"].split()), validate=True)
     except (binascii.Error, ValueError):
         raise Refused("reply-malformed", "the RIM service's RIM is not base64") from None
     digest = hashlib.sha256(data).digest()

@@ -12,7 +12,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
-from cryptography.hazmat.primitives.hashes import SHA384, HashAlgorithm
+from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import ocsp
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -58,7 +58,7 @@ def issue(
     key: ec.EllipticCurvePrivateKey | None = None,
     begins: datetime = NOW - timedelta(days=1),
     ends: datetime = NOW + timedelta(days=30),
-    algorithm: HashAlgorithm | None = None,
+    algorithm: SHA256 | SHA384 | SHA512 | None = None,
     issuer_name: str | None = None,
     serial: int | None = None,
 ) -> Issued:

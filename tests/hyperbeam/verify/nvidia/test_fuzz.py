@@ -38,6 +38,7 @@ def mutations(data: bytes) -> st.SearchStrategy[bytes]:
     )
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400) | mutations(REPORT))
 def test_reports(data: bytes) -> None:
     try:
@@ -49,6 +50,7 @@ def test_reports(data: bytes) -> None:
         assert len(read.nonce) == 32
 
 
+@settings(deadline=None)
 @given(mutations(REPORT))
 def test_changed_reports_never_verify(data: bytes) -> None:
     verdict = verify([entry(data)], NONCE, OFFLINE, resources=RESOURCES, now=THEN)
@@ -56,6 +58,7 @@ def test_changed_reports_never_verify(data: bytes) -> None:
     assert verdict.verified or verdict.reason
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300) | mutations(CHAIN))
 def test_chains(data: bytes) -> None:
     try:
@@ -64,12 +67,14 @@ def test_chains(data: bytes) -> None:
         assert error.reason in ("chain-malformed", "chain-too-long")
 
 
+@settings(deadline=None)
 @given(mutations(CHAIN))
 def test_changed_chains_never_raise(data: bytes) -> None:
     verdict = verify([entry(chain=data)], NONCE, OFFLINE, resources=RESOURCES, now=THEN)
     assert verdict.verified or verdict.reason
 
 
+@settings(deadline=None)
 @given(mutations(WORLD.middle.certificate.public_bytes(Encoding.DER)))
 def test_certificates(data: bytes) -> None:
     try:
@@ -82,6 +87,7 @@ def test_certificates(data: bytes) -> None:
         assert error.reason
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200) | mutations(RIM))
 def test_rims(data: bytes) -> None:
     try:
@@ -93,6 +99,7 @@ def test_rims(data: bytes) -> None:
         assert (loaded.golden, loaded.version) == (genuine.golden, genuine.version)
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.sampled_from(["<a>", "</a>", "<!DOCTYPE a>", "&a;", "<![CDATA[", "]]>", "<?x?>", "x"])
@@ -129,6 +136,7 @@ ENTRIES = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(JSON | st.lists(ENTRIES | JSON, max_size=4), st.none() | st.text(max_size=70))
 def test_structures(value: Any, nonce: str | None) -> None:
     verdict = verify(value, nonce, OFFLINE, resources=RESOURCES, now=THEN)
@@ -141,6 +149,7 @@ def test_structures(value: Any, nonce: str | None) -> None:
         assert error.reason
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400) | mutations(pki.tcb_info()))
 def test_der(data: bytes) -> None:
     try:
@@ -162,7 +171,7 @@ def _request() -> bytes:
 ANSWER = answer(_request(), WORLD.issued())
 
 
-@settings(max_examples=200)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200) | mutations(ANSWER))
 def test_ocsp_answers(data: bytes) -> None:
     """Another nonce is asked for each time, so that nothing at all may pass."""

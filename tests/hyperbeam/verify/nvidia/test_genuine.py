@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ OFFLINE = Policy(ocsp="skip")
 RESOURCES = Resources(rim_folder=samples.RIMS)
 
 
-def check(*entries: dict[str, str], nonce: str | None = NONCE, policy: Policy = OFFLINE) -> Verdict:
+def check(*entries: dict[str, Any], nonce: str | None = NONCE, policy: Policy = OFFLINE) -> Verdict:
     return verify(list(entries) or [entry()], nonce, policy, resources=RESOURCES, now=THEN)
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import ocsp
-from cryptography.x509.oid import AuthorityInformationAccessOID
+from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID
 
 from hyperbeam.verify.nvidia import Cache, Policy, Resources, Verdict, verify
 from hyperbeam.verify.nvidia.resources import OCSP_SERVICE
@@ -86,7 +87,7 @@ def not_for_ocsp(issuer: Issued) -> Issued:
 
 
 def other_purpose(issuer: Issued) -> Issued:
-    server = x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH])
+    server = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     return pki.delegate(issuer, extensions=[*pki.signer(), (server, False)])
 
 
@@ -210,7 +211,7 @@ def test_a_responder_that_hangs(rims: Path) -> None:
 def test_refusals(rims: Path, status: str) -> None:
     kind = ocsp.OCSPResponseStatus[status]
     refusal = ocsp.OCSPResponseBuilder.build_unsuccessful(kind)
-    data = refusal.public_bytes(pki.Encoding.DER)
+    data = refusal.public_bytes(Encoding.DER)
     verdict = check(rims, lambda url, body, content_type: data)
     assert verdict.reason == "ocsp-refused"
 

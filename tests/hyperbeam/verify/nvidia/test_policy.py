@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperbeam.verify.checks import Malformed
@@ -147,6 +147,7 @@ def test_driver_versions_are_numbers() -> None:
     assert not driver_at_least("99.0", "550.0")
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=8),
