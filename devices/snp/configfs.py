@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 from .collect import Collected, unavailable
@@ -35,8 +36,8 @@ class ConfigFS:
                 "configfs-tsm"
             )
         try:
-            with _Entry(self.root) as entry:
-                provider = entry.read("provider").decode("ascii", "replace").strip()
+            with self._entry() as entry:
+                provider = self.read(entry, "provider").decode("ascii", "replace").strip()
         except PermissionError:
             return f"{self.root} may not be written by this user"
         except OSError as error:
@@ -46,49 +47,54 @@ class ConfigFS:
     def collect(self, report_data: bytes) -> Collected:
         """A report over 64 bytes and what certificates the host gives."""
         for _ in range(TRIES):
-            with _Entry(self.root) as entry:
-                before = entry.generation()
-                entry.write("inblob", report_data)
-                report = entry.read("outblob")
+            with self._entry() as entry:
+                before = self._generation(entry)
+                self.write(entry, "inblob", report_data)
+                report = self.read(entry, "outblob")
                 try:
-                    table = entry.read("auxblob")
+                    table = self.read(entry, "auxblob")
                 except FileNotFoundError:
                     table = b""
-                if entry.generation() == before + 1:
+                if self._generation(entry) == before + 1:
                     return Collected(report, table)
         raise unavailable("the kernel's report folder is written by somebody else")
 
+    def make(self, entry: Path) -> None:
+        """Make an entry; the kernel puts its files there at once."""
+        entry.mkdir()
 
-class _Entry:
-    """One folder under configfs; its files are there as soon as it is made."""
-
-    def __init__(self, root: Path) -> None:
-        self._path = root / f"hyperbeam-{os.getpid()}-{secrets.token_hex(4)}"
-
-    def __enter__(self) -> _Entry:
-        self._path.mkdir()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        with contextlib.suppress(OSError):
-            self._path.rmdir()
-
-    def read(self, name: str) -> bytes:
-        with (self._path / name).open("rb", buffering=0) as file:
+    def read(self, entry: Path, name: str) -> bytes:
+        """What a file of an entry says, to its end."""
+        with (entry / name).open("rb", buffering=0) as file:
             found = bytearray()
             while len(found) < _MAX_READ and (chunk := file.read(_MAX_READ)):
                 found += chunk
         return bytes(found)
 
-    def write(self, name: str, data: bytes) -> None:
-        file = os.open(self._path / name, os.O_WRONLY)
+    def write(self, entry: Path, name: str, data: bytes) -> None:
+        """Write a file of an entry by one system call, as the kernel wants it."""
+        file = os.open(entry / name, os.O_WRONLY)
         try:
             os.write(file, data)
         finally:
             os.close(file)
 
-    def generation(self) -> int:
+    def remove(self, entry: Path) -> None:
+        """Take an entry away; its files go with it."""
+        entry.rmdir()
+
+    @contextlib.contextmanager
+    def _entry(self) -> Iterator[Path]:
+        entry = self.root / f"hyperbeam-{os.getpid()}-{secrets.token_hex(4)}"
+        self.make(entry)
         try:
-            return int(self.read("generation"))
+            yield entry
+        finally:
+            with contextlib.suppress(OSError):
+                self.remove(entry)
+
+    def _generation(self, entry: Path) -> int:
+        try:
+            return int(self.read(entry, "generation"))
         except ValueError:
             raise OSError("its generation is no number") from None
