@@ -124,7 +124,10 @@ def _parse(data: bytes) -> etree._Element:
 
 
 def _canonical(element: etree._Element) -> bytes:
-    return bytes(etree.tostring(element, method="c14n", with_comments=False, with_tail=False))
+    try:
+        return bytes(etree.tostring(element, method="c14n", with_comments=False, with_tail=False))
+    except etree.LxmlError:
+        raise _malformed("it has no canonical form") from None
 
 
 def _children(parent: etree._Element, *names: str) -> list[etree._Element]:

@@ -80,6 +80,7 @@ def test_made_here() -> None:
         (b"<SoftwareIdentity ", b"<?x y?><SoftwareIdentity ", "malformed"),
         (b"</SoftwareIdentity>", b"</SoftwareIdentity><?x y?>", "malformed"),
         (b"<ns0:Entity", b"<?x y?><ns0:Entity", "malformed"),
+        (b"<ns0:Entity", b'<ns0:Entity xmlns:q="relative"', "malformed"),
     ],
 )
 def test_changed_text(old: bytes, new: bytes, expected: str) -> None:
