@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -21,6 +22,8 @@ DRIVER_VALUES = (7, *range(21, 41))
 VBIOS_VALUES = (*range(7), *range(8, 13))
 """Golden indices that the genuine manifests of an H100 use; SPDM block is index + 1."""
 
+_ALTERNATIVES = {12: 4, 23: 2, 24: 2, 35: 2}
+"""Golden indices with several values, as the genuine manifests have them."""
 _ON, _OFF = b"\xaa", b"\x55"
 
 
@@ -32,14 +35,25 @@ class Kind:
     chip: str
     vbios: str
 
-    def measured(self, index: int, version: str) -> bytes:
-        """The digest that firmware `version` gives for golden value `index`."""
-        said = f"SIMULATED {self.chip} {version} measurement {index}"
-        return hashlib.sha384(said.encode()).digest()
+    def golden(self, indices: Iterable[int], version: str) -> dict[int, list[bytes]]:
+        """Golden index to the digests that firmware `version` may give; devices give the last."""
+        return {
+            index: [
+                _digest(f"{self.chip} {version} measurement {index}.{number}")
+                for number in range(_ALTERNATIVES.get(index, 1))
+            ]
+            for index in indices
+        }
 
-    def golden(self, indices: tuple[int, ...], version: str) -> dict[int, bytes]:
-        """Golden value index to digest."""
-        return {index: self.measured(index, version) for index in indices}
+    def driver_rim_id(self, driver: str) -> str:
+        """The name of the driver's manifest in a manifest service."""
+        middle = "DRIVER" if self.arch == "HOPPER" else "CC_DRIVER"
+        return f"NV_GPU_{middle}_{self.chip}_{driver}"
+
+    def vbios_rim_id(self) -> str:
+        """The name of the VBIOS's manifest in a manifest service."""
+        version = self.vbios.replace(".", "")
+        return f"NV_GPU_VBIOS_{PROJECT}_{PROJECT_SKU}_{CHIP_SKU}_{version}"
 
 
 KINDS = {
@@ -84,11 +98,11 @@ def make(
     kind: Kind, above: list[Issued], driver: str, mode: str, ends: datetime = FOREVER
 ) -> SimulatedGpu:
     """A GPU whose certificates come from `above` (provisioner first, root last)."""
-    fwid = hashlib.sha384(f"SIMULATED {kind.chip} firmware".encode()).digest()
+    fwid = _digest(f"{kind.chip} firmware")
     measurements = {index: bytes(report.DIGEST_BYTES) for index in range(1, report.BLOCKS + 1)}
     for indices, version in ((DRIVER_VALUES, driver), (VBIOS_VALUES, kind.vbios)):
-        for index, value in kind.golden(indices, version).items():
-            measurements[index + 1] = value
+        for index, values in kind.golden(indices, version).items():
+            measurements[index + 1] = values[-1]
     return SimulatedGpu(
         arch=kind.arch,
         chain=[*_own_chain(kind, above[0], fwid, ends), *above],
@@ -150,6 +164,10 @@ def _opaque(kind: Kind, driver: str, mode: str, fwid: bytes) -> dict[int, bytes]
         fields[35] = kind.chip.encode() + b"\0"
         fields[FEATURE_FIELD] = MODES[mode].to_bytes(4, "little")
     return fields
+
+
+def _digest(what: str) -> bytes:
+    return hashlib.sha384(f"SIMULATED {what}".encode()).digest()
 
 
 def _vbios(version: str) -> bytes:
