@@ -168,7 +168,7 @@ async def test_calls_come_one_at_a_time_and_errors_reach_their_caller() -> None:
         return number
 
     found = await asyncio.gather(
-        *(lane.call(lambda n=n: work(n), 10) for n in range(8)),  # type: ignore[misc]
+        *(lane.call(lambda n=n: work(n), 10) for n in range(8)),
         return_exceptions=True,
     )
     assert [item for item in found if isinstance(item, int)] == [0, 1, 2, 4, 5, 6, 7]

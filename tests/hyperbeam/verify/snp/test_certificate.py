@@ -74,7 +74,7 @@ def test_what_a_leaf_says(product: str) -> None:
     processor = Processor(product, levels={"bootloader": 1, "microcode": 213, "fmc": 9})
     leaf = read(processor.leaf())
     fmc = 9 if product == "Turin" else 0
-    assert leaf.tcb(product) == Tcb(1, 0, 0, 213, fmc)  # type: ignore[arg-type]
+    assert leaf.tcb(product) == Tcb(1, 0, 0, 213, fmc)
     assert leaf.hardware_id() == (
         processor.chip_id[:8] if product == "Turin" else processor.chip_id
     )
