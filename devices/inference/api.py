@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import logging
 import time
 from collections.abc import Mapping
@@ -13,26 +13,28 @@ from hyperbeam import (
     Device,
     HyperbeamError,
     Message,
-    MethodNotAllowed,
     NotFound,
     Stream,
     Unavailable,
     key,
 )
+from hyperbeam.verify import jcs
 
-from . import generate
+from . import marks, rules
 from . import request as requests
+from .answering import Answering
 from .backends import Backend, none
 from .config import InferenceConfig
-from .errors import JSON, NO_RETRY, render
-from .validate import API
+from .errors import NO_RETRY, render
+from .replay import Replays
+from .reply import NO_STORE, allow, reply
 
 if TYPE_CHECKING:
     from hyperbeam.node import Node
 
 OWNER = "hyperbeam"
 _READ = ("GET", "HEAD")
-_MARK = "inference.api"
+_ID_LENGTH = 32
 _LATER = 2
 _OFF_LATER = 60
 
@@ -43,7 +45,8 @@ class Inference(Device):
     """Chat and text completions by a model of this node's own, in OpenAI's shapes.
 
     `chat/completions`, `completions`, `models`, `models/<id>`, `health`; each of them
-    also behind `v1`, so that an SDK may use either as its base URL.
+    also behind `v1`, so that an SDK may use either as its base URL. `receipt/<id>` gives what
+    the node signed about an answer, `replay` makes it again.
     """
 
     name = "inference@1.0"
@@ -66,7 +69,12 @@ class Inference(Device):
     async def start(self) -> None:
         """Begin to load the model; requests meanwhile get 503 `loading`."""
         self._created = int(time.time())
-        await self.backend.start()
+        await self.backend.start(self._declare)
+
+    async def _declare(self) -> None:
+        """State in the key set how the backend runs, before anything is answered by it."""
+        stated = self._inference_opts()
+        await asyncio.to_thread(self.node.keys.declare, self.name, stated["backend"])
 
     async def ready(self, url: str) -> str:
         """Wait until the model answers, or cannot."""
@@ -88,7 +96,11 @@ class Inference(Device):
 
     def describe(self) -> Message:
         """State, and the settings on which the bytes of an answer depend."""
-        return {"state": self.backend.state, **self.backend.describe()}
+        return {
+            "state": self.backend.state,
+            **self.backend.describe(),
+            "inference_opts": self._inference_opts(),
+        }
 
     def render_error(self, error: HyperbeamError) -> Message:
         """OpenAI's error object."""
@@ -102,49 +114,100 @@ class Inference(Device):
     @key(last=False)
     async def v1(self, base: Message, request: Message) -> Message:
         """Nothing of its own: `v1/completions` is `completions`."""
-        if _mark(base):
+        if marks.mark(base):
             raise self._unknown("v1", request)
-        return _marked(base, "v1")
+        return marks.marked(base, "v1", request)
 
     @key(last=False)
     async def chat(self, base: Message, request: Message) -> Message:
         """The part before `completions` that makes it the chat API."""
-        if _mark(base) == "chat":
+        if marks.mark(base) == "chat":
             raise self._unknown("chat", request)
-        return _marked(base, "chat")
+        return marks.marked(base, "chat", request)
 
     @key(last=True)
     async def completions(self, base: Message, request: Message) -> Message | Stream:
         """POST: an answer to `messages` (behind `chat`), or the text that follows `prompt`.
 
-        The reply's headers say which seed it was made with (`x-seed`) and whose it is
-        (`x-seed-by`: client or node).
+        The reply's headers say which seed it was made with (`x-seed`), whose it is (`x-seed-by`:
+        client or node) and under which id its receipt is kept (`x-receipt-id`).
         """
-        _allow(request, "POST")
+        allow(request, "POST")
         wanted = requests.read(
-            _api(base) or "completions",
+            marks.api(base) or "completions",
             request,
             model=self.backend.model,
             max_tokens=self.config.max_tokens,
             tools=self.backend.tools,
         )
+        if marks.tee_before(base) and not marks.asks_tee(request):
+            raise rules.refuse(
+                "tee",
+                "'tee' belongs to the last part of the path: completions&tee=true, or ?tee=true.",
+                "invalid_value",
+            )
         self._require_ready()
         log.debug(
             "%d choices, stream %s, seed %d by the %s",
             len(wanted.calls), wanted.stream, wanted.seed, wanted.seed_by,
         )  # fmt: skip
-        headers = {"x-seed": str(wanted.seed), "x-seed-by": wanted.seed_by}
-        if wanted.stream:
-            source = await generate.streamed(self.node.upstream, self.backend, wanted)
-            return Stream(source, headers=headers)
-        answer = await generate.plain(self.node.upstream, self.backend, wanted, self.config.slots)
-        return _reply(answer, headers=headers)
+        return await self._answering().answer(wanted, marks.client(request))
+
+    @key(rest=True)
+    async def receipt(self, base: Message, request: Message) -> Message:
+        """GET `receipt/<id>`: what this node signed about the answer with that `x-receipt-id`."""
+        self._not_in_chat("receipt", base, request)
+        allow(request, *_READ)
+        id = "/".join(request.get("rest") or ())
+        found = await self.node.receipts.get(id)
+        if found is None:
+            raise NotFound(
+                id,
+                f"There is no receipt {id[:100]!r} here: none of that id was given out, or it is "
+                "no longer kept."
+                if len(id) == _ID_LENGTH
+                else "A receipt's id is the 32 hex digits of a reply's x-receipt-id.",
+                error="receipt_not_found",
+                headers=NO_STORE,
+            )
+        return reply(jcs.encode(found), headers=NO_STORE)
+
+    @key(last=True)
+    async def replay(self, base: Message, request: Message) -> Message:
+        """POST a receipt with its request: is the answer, made again, the same?"""
+        self._not_in_chat("replay", base, request)
+        allow(request, "POST")
+        replays = Replays(self.node, self._answering())
+        asked = replays.read(request)
+        self._require_ready()
+        return await replays.run(asked)
+
+    @key(name="inference_opts", last=True)
+    async def inference_opts(self, base: Message, request: Message) -> Message:
+        """GET: which model answers, by the digest over its files, and with which settings."""
+        self._not_in_chat("inference_opts", base, request)
+        allow(request, *_READ)
+        return reply(self._inference_opts())
+
+    def _inference_opts(self) -> dict[str, Any]:
+        backend = self.backend
+        return {
+            "model": backend.identity().as_dict(),
+            "backend": {
+                "kind": backend.kind,
+                "where": backend.where,
+                "settings": dict(backend.settings),
+            },
+        }
+
+    def _answering(self) -> Answering:
+        return Answering(self.node, self.backend, self.config, self.render_error)
 
     @key(last=True)
     async def embeddings(self, base: Message, request: Message) -> Message:
         """400: the embedded model writes text and makes no vectors."""
         self._not_in_chat("embeddings", base, request)
-        _allow(request, "POST")
+        allow(request, "POST")
         raise BadRequest(
             "This node's model makes no embeddings: it writes text only. "
             "Ask a node that runs an embedding model.",
@@ -156,11 +219,11 @@ class Inference(Device):
     async def models(self, base: Message, request: Message) -> Message:
         """GET: the list of the one model; `models/<id>`: that model, ids with slashes too."""
         self._not_in_chat("models", base, request)
-        _allow(request, *_READ)
+        allow(request, *_READ)
         name = "/".join(request.get("rest") or ())
         running = self._model()
         if not name:
-            return _reply({"object": "list", "data": [running] if running else []})
+            return reply({"object": "list", "data": [running] if running else []})
         if running is None or name != running["id"]:
             there = f"this node runs '{running['id']}'" if running else "this node runs no model"
             raise NotFound(
@@ -169,7 +232,7 @@ class Inference(Device):
                 error="model_not_found",
                 param="model",
             )
-        return _reply(running)
+        return reply(running)
 
     @key(last=True)
     async def health(self, base: Message, request: Message) -> Message:
@@ -178,14 +241,14 @@ class Inference(Device):
         `status` is ok, loading, failed or no_backend.
         """
         self._not_in_chat("health", base, request)
-        _allow(request, *_READ)
+        allow(request, *_READ)
         backend = self.backend
         state: Mapping[str, Any] = {
             "model": backend.model or None,
             "backend": backend.kind,
         }
         if backend.state == "ready":
-            return _reply({"status": "ok", **state})
+            return reply({"status": "ok", **state})
         words = {"off": "no_backend"}
         answer = {
             "status": words.get(backend.state, backend.state),
@@ -193,7 +256,7 @@ class Inference(Device):
             "detail": backend.detail,
         }
         headers = {"retry-after": str(_LATER)} if backend.state == "loading" else {}
-        return _reply(answer, status=503, headers=headers)
+        return reply(answer, status=503, headers=headers)
 
     def default(self, called: str, base: Message, request: Message) -> Message:
         """404 in OpenAI's words for everything else."""
@@ -204,24 +267,26 @@ class Inference(Device):
         return NotFound(
             called,
             f"Unknown request URL: {method} .../{called[:100]}. There is chat/completions, "
-            "completions, models and health, each also behind v1.",
+            "completions, models, health, receipt, replay and inference_opts, each also behind v1.",
             error="unknown_url",
         )
 
     def _not_in_chat(self, called: str, base: Message, request: Message) -> None:
-        if _api(base) is not None:
+        if marks.api(base) is not None:
             raise self._unknown(f"chat/{called}", request)
 
     def _model(self) -> dict[str, Any] | None:
         name = self.backend.model
         if not name:
             return None
+        identity = self.backend.identity().as_dict()
         return {
             "id": name,
             "object": "model",
             "created": self._created,
             "owned_by": OWNER,
             "max_model_len": self.config.context,
+            **{name: value for name, value in identity.items() if name != "name"},
         }
 
     def _require_ready(self) -> None:
@@ -247,42 +312,3 @@ class Inference(Device):
             retry_after=_OFF_LATER,
             headers=NO_RETRY,
         )
-
-
-def _api(base: Message) -> API | None:
-    return "chat" if _mark(base) == "chat" else None
-
-
-def _mark(base: Message) -> str:
-    """The part of the path that was taken before, `v1` or `chat`."""
-    return str(_private(base).get(_MARK, ""))
-
-
-def _marked(base: Message, part: str) -> Message:
-    return {**base, "priv": {**_private(base), _MARK: part}}
-
-
-def _private(base: Message) -> Mapping[str, Any]:
-    private = base.get("priv")
-    return private if isinstance(private, Mapping) else {}
-
-
-def _allow(request: Message, *methods: str) -> None:
-    method = str(request.get("method") or "GET").upper()
-    if method not in methods:
-        raise MethodNotAllowed(
-            f"Not allowed to {method} here: use {' or '.join(methods)}.",
-            headers={"allow": ", ".join(methods)},
-        )
-
-
-def _reply(
-    value: Mapping[str, Any], *, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Message:
-    body = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return {
-        **(headers or {}),
-        "status": status,
-        "content-type": JSON,
-        "body": body.encode("utf-8", "replace"),
-    }

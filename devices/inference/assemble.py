@@ -79,7 +79,7 @@ class Assembler:
                 _append(kept, name, value)
             elif name == "tool_calls":
                 for call in value or []:
-                    _merge_call(kept.tool_calls.setdefault(call.get("index", 0), {}), call)
+                    merge_call(kept.tool_calls.setdefault(call.get("index", 0), {}), call)
             elif value is not None:
                 kept.extra[name] = value
 
@@ -119,13 +119,16 @@ def _append(kept: _Choice, name: str, value: Any) -> None:
         kept.texts.setdefault(name, []).append(value)
 
 
-def _merge_call(kept: dict[str, Any], call: Mapping[str, Any]) -> None:
-    """Ids, types and names come once; arguments in pieces."""
+def merge_call(kept: dict[str, Any], call: Mapping[str, Any]) -> None:
+    """Add a piece of a tool call to what came of it before.
+
+    Ids, types and names come once; arguments in pieces.
+    """
     for name, value in call.items():
         if name == "index" or value is None:
             continue
         if isinstance(value, Mapping):
-            _merge_call(kept.setdefault(name, {}), value)
+            merge_call(kept.setdefault(name, {}), value)
         elif name == "arguments":
             kept[name] = kept.get(name, "") + value
         else:

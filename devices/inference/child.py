@@ -53,7 +53,7 @@ class ChildStream:
             if self._first:
                 self._check(_parsed(self._first[0]))
                 return
-        raise _cut()
+        raise cut()
 
     def __aiter__(self) -> Self:
         return self
@@ -69,7 +69,7 @@ class ChildStream:
                 self._check_end()
                 raise
             except BadGateway:
-                raise _cut() from None
+                raise cut() from None
         self._tail = chunk if len(chunk) >= _TAIL else (self._tail + chunk)[-_TAIL:]
         return chunk
 
@@ -78,12 +78,12 @@ class ChildStream:
             async for chunk in self._response:
                 yield chunk
         except BadGateway:
-            raise _cut() from None
+            raise cut() from None
 
     def _check_end(self) -> None:
         # A backend's own error event is an end too: the client has been told.
         if not self._tail.rstrip().endswith(_DONE) and b'"error"' not in self._tail:
-            raise _cut()
+            raise cut()
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
         """The parsed events up to `[DONE]`. Raises BadGateway for a cut, and for an error event."""
@@ -98,7 +98,7 @@ class ChildStream:
                 if not done and (event := self._check(_parsed(data))):
                     yield event
         if not done:
-            raise _cut()
+            raise cut()
 
     def _check(self, event: dict[str, Any]) -> dict[str, Any]:
         if "error" in event:
@@ -146,5 +146,5 @@ def _parsed(data: bytes) -> dict[str, Any]:
     return event if isinstance(event, dict) else {}
 
 
-def _cut() -> BadGateway:
+def cut() -> BadGateway:
     return BadGateway("The backend's answer ended before it was complete.", error="backend_died")

@@ -19,6 +19,11 @@ class EventParser:
         self._data: list[bytes] = []
         self._after_cr = False
 
+    @property
+    def between_events(self) -> bool:
+        """Whether all that was taken belongs to events that are complete."""
+        return not (self._partial or self._data or self._after_cr)
+
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of the events that `chunk` completes."""
         if self._after_cr and chunk.startswith(b"\n"):

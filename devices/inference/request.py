@@ -6,13 +6,12 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from hyperbeam import BadRequest, HyperbeamError, Message, Unavailable
+from hyperbeam import BadRequest, HyperbeamError, Message
 
 from . import rules
-from .errors import NO_RETRY
 from .strict_json import parse_object
 from .validate import API, LIMITS, MAX_SEED, is_prompt_list, validate
 
@@ -28,10 +27,30 @@ _OPTIONAL = frozenset(
         "response_format", "functions", "function_call", "modalities", "user",
     }
 )  # fmt: skip
-_TEE = {"false": "", "0": "", "true": "full", "1": "full", "digest": "digest", "batch": "batch"}
+Tee = Literal["", "full", "digest", "batch"]
+"""Which evidence a request asks for: none, one of its own with the bodies or only their
+digests in the statement, or one that it shares with others."""
+_TEE: Mapping[str, Tee] = {
+    "false": "", "0": "", "true": "full", "1": "full", "digest": "digest", "batch": "batch",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
+class Digest:
+    """SHA-256 (hex) of a text, and its bytes."""
+
+    sha256: str
+    length: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"sha256": self.sha256, "length": self.length}
+
+
+def digest_of(data: bytes) -> Digest:
+    return Digest(hashlib.sha256(data).hexdigest(), len(data))
+
+
+@dataclass(slots=True)
 class Call:
     """One request to the backend, which makes the choice `index` of the answer.
 
@@ -41,32 +60,60 @@ class Call:
     index: int
     first: bool
     fields: dict[str, Any]
+    _body: bytes | None = field(default=None, init=False, repr=False)
 
-    def body(self) -> bytes:
-        """The JSON that the backend gets."""
-        return json.dumps(self.fields, ensure_ascii=False, separators=(",", ":")).encode()
+    def body(self, keep: bool = False) -> bytes:
+        """The JSON that the backend gets; `keep` it for the next call."""
+        body = self._body
+        if body is None:
+            text = json.dumps(self.fields, ensure_ascii=False, separators=(",", ":"))
+            body = text.encode()
+            if keep:
+                self._body = body
+        return body
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
     """A request that has passed every check.
 
+    `body`: the client's exact bytes. `nonce`: the client's, None without one.
     `alternatives`: how many of each token's alternatives the client is to see, where
     that is not what the backend sends; None leaves log probabilities as they are.
     """
 
     api: API
+    body: bytes
     calls: list[Call]
     stream: bool
     include_usage: bool
     seed: int
     seed_by: str
     alternatives: int | None
+    nonce: str | None
+    tee: Tee
 
     @property
     def rewritten(self) -> bool:
         """Whether a stream has to be taken apart before the client gets it."""
         return len(self.calls) > 1 or self.alternatives is not None
+
+    def forwarded(self) -> Digest:
+        """Of what the backend is sent.
+
+        Where that is several bodies: of all of them in the order of the choices, each behind
+        its length in four bytes, the highest first.
+        """
+        if len(self.calls) == 1:
+            return digest_of(self.calls[0].body(keep=True))
+        whole = hashlib.sha256()
+        length = 0
+        for call in self.calls:
+            body = call.body()
+            framed = len(body).to_bytes(4, "big") + body
+            whole.update(framed)
+            length += len(framed)
+        return Digest(whole.hexdigest(), length)
 
 
 def read(
@@ -80,7 +127,7 @@ def read(
     """Read a request message (`body`: bytes; `tee` and `nonce` also as keys).
 
     `model` is the name of the model that runs, `tools` whether it can call any. Raises
-    BadRequest, TooLarge, and Unavailable (`attestation_unavailable`) where `tee` is asked for.
+    BadRequest, TooLarge.
     """
     encoding = str(request.get("content-encoding") or "identity").strip().lower()
     if encoding != "identity":
@@ -90,12 +137,19 @@ def read(
             error="unsupported_content_encoding",
         )
     body = request.get("body") or b""
+    own = isinstance(body, bytes)
     if isinstance(body, str):
         body = body.encode()
     if not isinstance(body, bytes):
         raise BadRequest("The body has to be a JSON object.", error="invalid_json")
     fields = parse_object(body)
-    nonce = _take_options(fields, request)
+    tee, nonce = _take_options(fields, request)
+    if tee and not own:
+        raise rules.refuse(
+            "tee",
+            "With 'tee' the question has to be the body of a POST whose path ends here.",
+            "invalid_value",
+        )
     validate(api, fields)
     if not tools and fields.get("tools") and fields.get("tool_choice") != "none":
         raise rules.refuse(
@@ -115,12 +169,15 @@ def read(
     asked.update(model=model, stream=True)
     return Generation(
         api=api,
+        body=body,
         calls=_calls(asked, prompts, fields.get("n") or 1, seed),
         stream=stream,
         include_usage=include_usage,
         seed=seed,
         seed_by=seed_by,
         alternatives=alternatives,
+        nonce=nonce,
+        tee=tee,
     )
 
 
@@ -136,8 +193,8 @@ def derive_seed(body: bytes, nonce: str | None) -> int:
     return int.from_bytes(digest[:4], "big") >> 1
 
 
-def _take_options(fields: Mapping[str, Any], request: Message) -> str | None:
-    """The nonce, from the body, the query or a header; refuses `tee`."""
+def _take_options(fields: Mapping[str, Any], request: Message) -> tuple[Tee, str | None]:
+    """`tee` and the nonce, from the body, the query or a header."""
     tees = {_tee(value) for value in _said("tee", fields, request)}
     if len(tees) > 1:
         raise rules.refuse("tee", "'tee' is given twice with different values.", "invalid_value")
@@ -151,15 +208,7 @@ def _take_options(fields: Mapping[str, Any], request: Message) -> str | None:
         raise rules.refuse(
             "nonce", "'nonce' is given twice with different values.", "invalid_value"
         )
-    if any(tees):
-        raise Unavailable(
-            "This node cannot attest its answers: attestation comes with a later release of "
-            "inference@1.0. Ask without 'tee' for an answer that nobody vouches for.",
-            error="attestation_unavailable",
-            param="tee",
-            headers=NO_RETRY,
-        )
-    return str(nonces[0]) if nonces else None
+    return (tees.pop() if tees else ""), (str(nonces[0]) if nonces else None)
 
 
 def _said(name: str, fields: Mapping[str, Any], request: Message) -> list[Any]:
@@ -167,8 +216,7 @@ def _said(name: str, fields: Mapping[str, Any], request: Message) -> list[Any]:
     return [value for value in values if value is not None]
 
 
-def _tee(value: Any) -> str:
-    """ "" for no, else which kind of evidence is asked for."""
+def _tee(value: Any) -> Tee:
     if isinstance(value, (bool, int)):
         value = str(int(value))
     word = value.lower() if isinstance(value, str) else ""

@@ -35,7 +35,6 @@ __all__ = [
     "models_folder",
     "path_of",
     "pull",
-    "sha256_of",
     "verify",
 ]
 
@@ -102,11 +101,6 @@ def path_of(name: str) -> Path:
             + ", ".join(f"{name}/{path.name}" for path in found)
         )
     return checked_gguf(found[0])
-
-
-def sha256_of(name: str) -> str | None:
-    """The SHA-256 of the model's file in hex where it is known without reading the file."""
-    return stamped_sha256(path_of(name))
 
 
 def verify(name: str) -> str:

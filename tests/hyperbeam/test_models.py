@@ -18,6 +18,7 @@ import pytest
 from hyperbeam import ConfigError, models
 from hyperbeam.models import MissingModel, Model
 from hyperbeam.models import fetch as fetching
+from hyperbeam.models.files import stamped_sha256
 
 WEIGHTS = b"GGUF" + bytes(range(256)) * 64
 NAME = "tiny"
@@ -78,7 +79,6 @@ def test_pull_fetches_checks_and_keeps_the_file(cache, capfd):
     assert path == cache / "tiny.gguf"
     assert path.read_bytes() == WEIGHTS
     assert models.path_of(NAME) == path
-    assert models.sha256_of(NAME) == hashlib.sha256(WEIGHTS).hexdigest()
     assert left_over(cache) == []
     assert capfd.readouterr() == ("", "")
 
@@ -144,7 +144,7 @@ def test_a_copied_file_without_stamp_is_hashed_once(cache):
     path = models.pull(NAME, progress=False)
     os.utime(path, (1, 1))
     assert models.path_of(NAME) == path
-    assert models.sha256_of(NAME) is not None
+    assert stamped_sha256(path) is not None
 
 
 def test_a_broken_stamp_is_made_anew(cache):
@@ -217,7 +217,7 @@ def test_a_path_is_used_as_it_is(cache, tmp_path, monkeypatch):
     assert models.path_of(str(file)) == file
     assert models.pull(str(file)) == file
     assert models.verify(str(file)) == hashlib.sha256(WEIGHTS).hexdigest()
-    assert models.sha256_of(str(file)) is None
+    assert stamped_sha256(file) is None
     assert sorted(p.name for p in tmp_path.iterdir()) == ["index", "my.gguf"]
     monkeypatch.chdir(tmp_path)
     assert models.path_of("my.gguf") == file
@@ -317,7 +317,10 @@ def hub(cache, tmp_path) -> Iterator[Callable[[str], str]]:
     }
     code = (
         "import sys\nfrom hyperbeam import models, ConfigError\n"
-        "try: print(models.pull(sys.argv[1], progress=False), models.sha256_of(sys.argv[1]))\n"
+        "from hyperbeam.models.files import stamped_sha256\n"
+        "try:\n"
+        "    path = models.pull(sys.argv[1], progress=False)\n"
+        "    print(path, stamped_sha256(path))\n"
         "except ConfigError as error: print('refused:', error)\n"
     )
 

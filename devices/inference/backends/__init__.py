@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol
 
 from hyperbeam import Message
 
 State = Literal["off", "loading", "ready", "failed"]
+Where = Literal["child", "url"]
+BeforeReady = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelIdentity:
+    """Which model runs. `by`: `hashed` where this node has read the files that are open.
+
+    `sha256`: over all files of the model (`hyperbeam.models.manifest`), in hex; `size`: their
+    bytes.
+    """
+
+    name: str
+    sha256: str | None = None
+    size: int | None = None
+    by: Literal["hashed", "declared"] = "declared"
+
+    def as_dict(self) -> dict[str, Any]:
+        """As statements and receipts have it."""
+        return asdict(self)
 
 
 class Backend(Protocol):
     """An OpenAI-shaped HTTP server under the node's care."""
 
     kind: str
+    where: Where
+    """`child`: a process of this node's on this machine; only such a one is attested."""
 
     @property
     def state(self) -> State: ...
@@ -37,9 +61,20 @@ class Backend(Protocol):
     def tools(self) -> bool:
         """Whether the model's chat template knows tools."""
 
-    async def start(self) -> None:
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """On what the bytes of an answer depend beside the model; known once it is ready."""
+
+    def identity(self) -> ModelIdentity:
+        """What is known now of the model that runs."""
+
+    async def unknown_model(self) -> str:
+        """Why it cannot be said now which files run, looked at again; "" where it can."""
+
+    async def start(self, before_ready: BeforeReady | None = None) -> None:
         """Begin to load and return at once; later trouble shows in `state` and `detail`.
 
+        `before_ready` is awaited each time it has loaded, before `state` is ready.
         Raises ConfigError for what the operator has to mend first.
         """
 

@@ -16,10 +16,11 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from hyperbeam import ConfigError, Message, models
+from hyperbeam.models.manifest import Changed, Manifest, ModelFiles, gguf_files
 from hyperbeam.serve.child import Child
 from hyperbeam.serve.child import State as ChildState
 
-from . import State
+from . import BeforeReady, ModelIdentity, State, Where
 
 SERVER = Path(__file__).with_name("llama_server.py")
 SOCKET = "llama.sock"
@@ -76,6 +77,7 @@ class LlamaBackend:
     """One model in one child process; `url` is a unix socket that only this user can reach."""
 
     kind = "llama"
+    where: Where = "child"
 
     def __init__(self, config: LlamaConfig) -> None:
         _require("slots", config.slots, SLOTS_RANGE)
@@ -88,8 +90,13 @@ class LlamaBackend:
         self._health: asyncio.Task[None] | None = None
         self._error = ""
         self._settled = asyncio.Event()
-        self._sha256: str | None = None
+        self._before_ready: BeforeReady | None = None
+        self._files = ModelFiles({})
+        self._hashing: asyncio.Task[None] | None = None
+        self._manifest: Manifest | None = None
+        self._unknown = "the model is not loaded"
         self._ready: dict[str, Any] = {}
+        self._settings: dict[str, Any] = {}
 
     @property
     def model(self) -> str:
@@ -140,10 +147,32 @@ class LlamaBackend:
     def headers(self) -> list[tuple[bytes, bytes]]:
         return []
 
-    async def start(self) -> None:
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Engine, CPU and llama.cpp's settings."""
+        return self._settings
+
+    def identity(self) -> ModelIdentity:
+        """By its digest as long as the files are known to be those that it opened."""
+        manifest = self._manifest
+        if manifest is None:
+            return ModelIdentity(self.model)
+        return ModelIdentity(self.model, manifest.sha256, manifest.size, "hashed")
+
+    async def unknown_model(self) -> str:
+        """Looks whether the files are still those that were opened."""
+        if self._manifest is not None:
+            changed = await asyncio.to_thread(self._files.changed)
+            if changed:
+                self._manifest = None
+                self._unknown = f"{changed} was changed while it is in use: restart the node"
+        return "" if self._manifest is not None else self._unknown
+
+    async def start(self, before_ready: BeforeReady | None = None) -> None:
         """Begin to load; returns at once. Raises ConfigError where there is no such model."""
         if self._task is None:
             path = await asyncio.to_thread(models.path_of, self._config.model)
+            self._before_ready = before_ready
             self._error = ""
             self._settled.clear()
             self._task = asyncio.create_task(self._start(path), name="llama start")
@@ -156,13 +185,16 @@ class LlamaBackend:
         self._end_health_check()
         if self._child is not None:
             await self._child.stop(grace)
-        self._child = self._task = None
+        if self._hashing is not None:
+            self._hashing.cancel()
+        self._child = self._task = self._hashing = None
 
     def describe(self) -> Message:
         """Kind, model and, once it has been ready, engine, CPU and settings."""
         about: Message = {"kind": self.kind, "model": self.model, "threads": self._threads}
-        if self._sha256:
-            about["model-sha256"] = self._sha256
+        if self._manifest is not None:
+            about["model-sha256"] = self._manifest.sha256
+            about["files"] = [file.as_dict() for file in self._manifest.files]
         for name in ("engine", "cpu", "settings"):
             if name in self._ready:
                 about[name] = self._ready[name]
@@ -170,7 +202,10 @@ class LlamaBackend:
 
     async def _start(self, path: Path) -> None:
         try:
-            self._sha256 = models.sha256_of(self._config.model)
+            files = gguf_files(path)
+            if self._defaults.template is not None:
+                files["template"] = self._defaults.template
+            self._files = ModelFiles(files)
             child = Child(
                 self._command(path),
                 name=self.kind,
@@ -211,6 +246,8 @@ class LlamaBackend:
         self._settled.set()
 
     def _changed(self, state: ChildState) -> None:
+        if state == "starting":
+            self._identify()
         if _STATES[state] == "loading":
             self._settled.clear()
         else:
@@ -218,11 +255,34 @@ class LlamaBackend:
         if state != "running":
             self._end_health_check()
 
+    def _identify(self) -> None:
+        """Begin to read the files that the child is about to open."""
+        if self._hashing is not None:
+            self._hashing.cancel()
+        self._manifest = None
+        self._unknown = "the model's files are still being read for their digest"
+        try:
+            self._files.opening()
+        except OSError as error:
+            self._unknown = f"the model's files cannot be read: {error}"
+        else:
+            self._hashing = asyncio.create_task(self._hash(), name="llama model digest")
+
+    async def _hash(self) -> None:
+        try:
+            self._manifest = await asyncio.to_thread(self._files.hash)
+        except Changed as error:
+            self._unknown = f"{error} was changed while it was loaded: restart the node"
+        except OSError as error:
+            self._unknown = f"the model's files cannot be read: {error}"
+
     def _line(self, line: str) -> None:
         if not line.startswith('{"ready": true'):
             return
         with contextlib.suppress(ValueError):
             self._ready = json.loads(line)
+            about = {name: self._ready[name] for name in ("engine", "cpu")}
+            self._settings = {**about, **self._ready["settings"]}
             self._end_health_check()
             self._health = asyncio.create_task(self._until_healthy(), name="llama health")
 
@@ -235,6 +295,8 @@ class LlamaBackend:
         child = self._child
         while child is not None and child.folder is not None:
             if await _is_healthy(child.folder / SOCKET):
+                if self._before_ready is not None:
+                    await self._before_ready()
                 child.ready()
                 return
             await asyncio.sleep(_HEALTH_INTERVAL)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from hyperbeam import Message
 
-from . import State
+from . import BeforeReady, ModelIdentity, State, Where
 
 
 class NoBackend:
     """Stands where a backend would: always off."""
 
     kind = "none"
+    where: Where = "url"
     state: State = "off"
     detail = "this node runs no model: start it with `hyperbeam serve --profile inference`"
     url = ""
@@ -21,7 +25,19 @@ class NoBackend:
     def headers(self) -> list[tuple[bytes, bytes]]:
         return []
 
-    async def start(self) -> None:
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {}
+
+    def identity(self) -> ModelIdentity:
+        """Of no model."""
+        return ModelIdentity("")
+
+    async def unknown_model(self) -> str:
+        """There is none."""
+        return self.detail
+
+    async def start(self, before_ready: BeforeReady | None = None) -> None:
         """Nothing to start."""
 
     async def settled(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from devices.inference.backends import State
+from devices.inference.backends import BeforeReady, ModelIdentity, State, Where
 from hyperbeam import Message
 
 MODEL = "dummy-model"
@@ -79,6 +79,10 @@ class Dummy:
         self.tools = True
         self.url = ""
         self.headers = HEADERS
+        self.where: Where = "child"
+        self.settings: dict[str, Any] = {"slots": 2, "temperature": 0.5}
+        self.model_sha256: str | None = "5a" * 32
+        self.unknown = ""
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
@@ -98,7 +102,17 @@ class Dummy:
         for call in self.calls:
             call.writer.close()
 
-    async def start(self) -> None: ...
+    def identity(self) -> ModelIdentity:
+        if self.model_sha256 is None:
+            return ModelIdentity(self.model)
+        return ModelIdentity(self.model, self.model_sha256, 1000, "hashed")
+
+    async def unknown_model(self) -> str:
+        return self.unknown
+
+    async def start(self, before_ready: BeforeReady | None = None) -> None:
+        if before_ready is not None:
+            await before_ready()
 
     async def stop(self, grace: float) -> None: ...
 

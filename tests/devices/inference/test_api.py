@@ -1,83 +1,16 @@
 import asyncio
-import json
-from collections.abc import AsyncIterator
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from devices.inference import Inference
 from devices.inference.backends import State
-from devices.inference.config import InferenceConfig
-from devices.inference.events import EventParser
-from hyperbeam import BadGateway, HyperbeamError, Message, NotFound, Stream, Unavailable
-from hyperbeam.http.upstream import Upstream
+from hyperbeam import BadGateway, HyperbeamError, NotFound, Stream, Unavailable
 
 from .dummy import HEADERS, MODEL, Call, Dummy, chat_events, chunk, piece, say, text_events
+from .room import Room, body, events, refusal
 
 CHAT = {"messages": [{"role": "user", "content": "x"}], "seed": 5}
-
-
-class Room:
-    """The device on a node that has no more than it needs, and calls by path."""
-
-    def __init__(self, backend: Dummy | None) -> None:
-        self.upstream = Upstream()
-        node = SimpleNamespace(upstream=self.upstream)
-        self.device = Inference(cast(Any, node), InferenceConfig(slots=2), backend)
-
-    async def get(self, path: str, **keys: Any) -> Any:
-        return await self.call("GET", path, **keys)
-
-    async def post(self, path: str, fields: Any, **keys: Any) -> Any:
-        body = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
-        return await self.call("POST", path, body=body, **keys)
-
-    async def call(self, method: str, path: str, **keys: Any) -> Any:
-        base: Message = {"device": "inference@1.0", "body": b"of the base"}
-        parts = path.split("/")
-        for n, part in enumerate(parts):
-            request = {"method": method, "path": part, **keys}
-            key = self.device.keys.get(part)
-            if key is None:
-                return self.device.default(part, base, request)
-            if key.rest:
-                request["rest"] = parts[n + 1 :]
-            base = await getattr(self.device, key.method)(base, request)
-            if key.rest:
-                break
-        return base
-
-
-@pytest.fixture
-async def dummy() -> AsyncIterator[Dummy]:
-    async with Dummy() as dummy:
-        yield dummy
-
-
-@pytest.fixture
-async def room(dummy: Dummy) -> AsyncIterator[Room]:
-    room = Room(dummy)
-    await room.device.start()
-    yield room
-    await room.upstream.close()
-
-
-def body(reply: Message) -> Any:
-    assert reply["content-type"] == "application/json"
-    return json.loads(reply["body"])
-
-
-async def events(stream: Stream) -> list[Any]:
-    parser = EventParser()
-    found = [event async for data in stream.source for event in parser.feed(data)]
-    return [event if event == b"[DONE]" else json.loads(event) for event in found]
-
-
-async def refusal(awaitable: Any) -> HyperbeamError:
-    with pytest.raises(HyperbeamError) as caught:
-        await awaitable
-    return caught.value
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "v1/chat/completions"])
@@ -116,7 +49,8 @@ async def test_a_stream_goes_through_byte_for_byte(room: Room, dummy: Dummy) -> 
     dummy.script = script
     stream = await room.post("chat/completions", {**CHAT, "stream": True})
     assert isinstance(stream, Stream)
-    assert stream.headers == {"x-seed": "5", "x-seed-by": "client"}
+    assert (stream.headers["x-seed"], stream.headers["x-seed-by"]) == ("5", "client")
+    assert stream.comments
     assert stream.content_type == "text/event-stream"
     assert b"".join([data async for data in stream.source]) == b"".join(chunks)
     assert "stream_options" not in dummy.calls[0].body
@@ -466,6 +400,9 @@ async def test_models(room: Room, dummy: Dummy) -> None:
             "created": model["created"],
             "owned_by": "hyperbeam",
             "max_model_len": 2048,
+            "sha256": "5a" * 32,
+            "size": 1000,
+            "by": "hashed",
         }
         assert body(await room.get("models/org/family/model-1")) == model
     refused = await refusal(room.get("models/org/other"))
@@ -493,7 +430,19 @@ async def test_a_backend_that_is_not_ready(
 
 
 async def test_what_the_device_says_of_itself(room: Room) -> None:
-    assert room.device.describe() == {"state": "ready", "kind": "dummy", "model": MODEL}
+    about = room.device.describe()
+    opts = about.pop("inference_opts")
+    assert about == {"state": "ready", "kind": "dummy", "model": MODEL}
+    assert opts == {
+        "model": {"name": MODEL, "sha256": "5a" * 32, "size": 1000, "by": "hashed"},
+        "backend": {
+            "kind": "dummy",
+            "where": "child",
+            "settings": {"slots": 2, "temperature": 0.5},
+        },
+    }
+    assert body(await room.get("inference_opts")) == opts
+    assert (await refusal(room.get("chat/inference_opts"))).status == 404
 
 
 async def test_health_of_a_ready_node(room: Room) -> None:
@@ -503,9 +452,12 @@ async def test_health_of_a_ready_node(room: Room) -> None:
         assert body(reply) == {"status": "ok", "model": MODEL, "backend": "dummy"}
 
 
-async def test_a_node_without_a_backend() -> None:
-    room = Room(None)
-    await room.device.start()
+async def test_a_node_without_a_backend(tmp_path: Path) -> None:
+    async with Room(tmp_path, None) as room:
+        await without_a_backend(room)
+
+
+async def without_a_backend(room: Room) -> None:
     with pytest.raises(Unavailable, match="--profile inference") as caught:
         await room.post("chat/completions", CHAT)
     assert caught.value.error == "no_backend"
@@ -513,13 +465,6 @@ async def test_a_node_without_a_backend() -> None:
     assert (reply["status"], body(reply)["status"]) == (503, "no_backend")
     assert body(await room.get("models")) == {"object": "list", "data": []}
     assert (await refusal(room.get("models/x"))).status == 404
-    await room.upstream.close()
-
-
-async def test_a_client_that_asks_for_evidence_gets_no_answer(room: Room, dummy: Dummy) -> None:
-    refused = await refusal(room.post("chat/completions", CHAT, **{"x-tee": "true"}))
-    assert (refused.status, refused.error) == (503, "attestation_unavailable")
-    assert dummy.calls == []
 
 
 def test_chunks_of_the_dummy_are_like_the_embedded_servers() -> None:

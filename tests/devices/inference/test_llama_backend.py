@@ -18,6 +18,7 @@ import pytest_asyncio
 from devices.inference.backends.llama import LlamaBackend, default_threads
 from devices.inference.backends.none import NoBackend
 from hyperbeam import ConfigError, models
+from hyperbeam.verify import jcs
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 WAIT = 60.0
@@ -184,7 +185,12 @@ async def test_the_template_has_a_system_message_unless_the_request_does(backend
 async def test_describe_names_what_answers_depend_on(backend):
     about = backend.describe()
     assert about["kind"] == "llama"
-    assert about["model-sha256"] == models.CATALOGUE[models.DEFAULT_MODEL].sha256
+    await until(lambda: backend.identity().by == "hashed")
+    about = backend.describe()
+    template, weights = about["files"]
+    assert (template["name"], weights["name"]) == ("template", "weights")
+    assert weights["sha256"] == models.CATALOGUE[models.DEFAULT_MODEL].sha256
+    assert about["model-sha256"] == jcs.digest({"v": "hyperbeam.model/1", "files": about["files"]})
     assert about["engine"].startswith("xllamacpp 20")
     assert about["cpu"]
     expected = {
@@ -200,6 +206,7 @@ async def test_describe_names_what_answers_depend_on(backend):
         "weight_repacking": False,
     }
     assert about["settings"] == expected
+    assert backend.settings == {**expected, "engine": about["engine"], "cpu": about["cpu"]}
 
 
 async def test_killed_it_comes_back_at_the_same_address(backend):
@@ -208,6 +215,7 @@ async def test_killed_it_comes_back_at_the_same_address(backend):
     await until(lambda: backend.state == "loading")
     await until(lambda: "SIGKILL" in backend.detail)
     assert await settled(backend) == "ready"
+    await until(lambda: backend.identity().by == "hashed")
     assert backend.url == url
     assert await answer(backend, ask(FRANCE)) == before
 

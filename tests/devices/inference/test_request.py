@@ -1,12 +1,13 @@
 import hashlib
 import json
+import struct
 from typing import Any
 
 import pytest
 
-from devices.inference.request import Generation, derive_seed, read
+from devices.inference.request import Digest, Generation, derive_seed, read
 from devices.inference.validate import API, MAX_SEED
-from hyperbeam import BadRequest, Unavailable
+from hyperbeam import BadRequest
 
 NONCE = "ab" * 32
 HEADER: dict[str, Any] = {"x-nonce": NONCE}
@@ -99,13 +100,57 @@ def test_two_things_said_at_once_or_nonsense_is_refused(
         ask({**CHAT, **fields}, **keys)
 
 
-@pytest.mark.parametrize("tee", [True, "true", 1, "1", "digest", "batch"])
+@pytest.mark.parametrize(
+    ("tee", "kind"),
+    [
+        (True, "full"),
+        ("true", "full"),
+        ("True", "full"),
+        (1, "full"),
+        ("1", "full"),
+        ("digest", "digest"),
+        ("batch", "batch"),
+        (False, ""),
+        ("false", ""),
+        (0, ""),
+        ("0", ""),
+        (None, ""),
+    ],
+)
 @pytest.mark.parametrize("where", ["body", "tee", "x-tee"])
-def test_an_attested_answer_is_refused(tee: Any, where: str) -> None:
+def test_which_evidence_is_asked_for(tee: Any, kind: str, where: str) -> None:
     fields, keys = ({**CHAT, "tee": tee}, {}) if where == "body" else (CHAT, {where: tee})
-    with pytest.raises(Unavailable) as caught:
-        ask(fields, **keys)
-    assert caught.value.error == "attestation_unavailable"
+    wanted = ask(fields, **keys)
+    assert wanted.tee == kind
+    assert "tee" not in wanted.calls[0].fields
+
+
+def test_the_same_said_twice_is_said_once() -> None:
+    keys = {"tee": "1", "x-tee": "TRUE", "nonce": NONCE, **HEADER}
+    wanted = ask({**CHAT, "tee": True, "nonce": NONCE}, **keys)
+    assert (wanted.tee, wanted.nonce) == ("full", NONCE)
+
+
+def test_evidence_is_about_a_requests_own_body() -> None:
+    """A body that a link put into the path is none."""
+    text = json.dumps({**CHAT, "tee": True})
+    with pytest.raises(BadRequest) as caught:
+        read("chat", {"body": text}, model="m", max_tokens=9, tools=True)
+    assert caught.value.param == "tee"
+    assert read("chat", {"body": json.dumps(CHAT)}, model="m", max_tokens=9, tools=True).calls
+
+
+def test_what_is_forwarded_of_one_call_is_its_body() -> None:
+    wanted = ask(CHAT)
+    body = wanted.calls[0].body()
+    assert wanted.forwarded() == Digest(hashlib.sha256(body).hexdigest(), len(body))
+    assert wanted.calls[0].body() is wanted.calls[0].body()
+
+
+def test_what_is_forwarded_of_several_calls_is_each_behind_its_length() -> None:
+    wanted = ask({"prompt": ["a", "bc"]}, "completions")
+    framed = b"".join(struct.pack(">I", len(call.body())) + call.body() for call in wanted.calls)
+    assert wanted.forwarded() == Digest(hashlib.sha256(framed).hexdigest(), len(framed))
 
 
 @pytest.mark.parametrize("tee", [False, "false", 0, "0", None])

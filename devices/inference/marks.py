@@ -1,0 +1,47 @@
+"""What a path's parts before the last say to it, and who asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hyperbeam import Message
+
+from .validate import API
+
+_MARK = "inference.api"
+_TEE = "inference.tee"
+
+
+def api(base: Message) -> API | None:
+    return "chat" if mark(base) == "chat" else None
+
+
+def mark(base: Message) -> str:
+    """The part of the path that was taken before, `v1` or `chat`."""
+    return str(_private(base).get(_MARK, ""))
+
+
+def marked(base: Message, part: str, request: Message) -> Message:
+    private = {**_private(base), _MARK: part}
+    if asks_tee(request):
+        private[_TEE] = True
+    return {**base, "priv": private}
+
+
+def tee_before(base: Message) -> bool:
+    """Whether an earlier part of the path asks for evidence."""
+    return bool(_private(base).get(_TEE)) or asks_tee(base)
+
+
+def asks_tee(message: Message) -> bool:
+    return message.get("tee") is not None or message.get("x-tee") is not None
+
+
+def client(request: Message) -> str:
+    return str(_private(request).get("client", ""))
+
+
+def _private(base: Message) -> Mapping[str, Any]:
+    private = base.get("priv")
+    return private if isinstance(private, Mapping) else {}
