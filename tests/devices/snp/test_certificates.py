@@ -1,6 +1,7 @@
 """Where certificates come from: the host's table, a folder, a key distribution service."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,21 +31,27 @@ class Service:
         self.files: dict[str, bytes] = {}
         self.asked: list[str] = []
         self.address = ""
+        self.tasks: list[asyncio.Task[None]] = []
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while line := (await reader.readline()).decode():
-            while (await reader.readline()).strip():
-                pass
-            path = line.split()[1]
-            self.asked.append(path)
-            found = self.files.get(path)
-            status = "404 Not Found" if found is None else "200 OK"
-            body = found or b"nothing"
-            writer.write(
-                f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
-            )
-            await writer.drain()
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.append(task)
+        with contextlib.suppress(ConnectionError):
+            while line := (await reader.readline()).decode():
+                while (await reader.readline()).strip():
+                    pass
+                path = line.split()[1]
+                self.asked.append(path)
+                found = self.files.get(path)
+                status = "404 Not Found" if found is None else "200 OK"
+                body = found or b"nothing"
+                head = f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n"
+                writer.write(head.encode() + body)
+                await writer.drain()
         writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 @asynccontextmanager
@@ -56,6 +63,7 @@ async def running() -> AsyncIterator[Service]:
         yield service
     finally:
         server.close()
+        await asyncio.gather(*service.tasks)
 
 
 async def names(
