@@ -50,6 +50,7 @@ _LEVELS = {
     "fmc": _AMD + b"\x03\x09",
 }
 """OIDs 1.3.6.1.4.1.3704.1.x, as they are encoded."""
+_RSASSA_PSS = bytes.fromhex("2a864886f70d01010a")
 _CONSTRAINTS, _USAGE = bytes.fromhex("551d13"), bytes.fromhex("551d0f")
 _HARDWARE_ID_SIZES = (64, 8)
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----")
@@ -177,9 +178,10 @@ def read(der: bytes) -> Certificate:
         readable = bytearray(der)
         if not any(number):
             readable[parts.serial.stop - 1] = 1
-        parsed = x509.load_der_x509_certificate(bytes(readable))
-        if parsed.signature_algorithm_oid != x509.SignatureAlgorithmOID.RSASSA_PSS:
+        # Before the library sees it: it warns of flaws in other algorithms.
+        if parts.algorithm != _RSASSA_PSS:
             raise ValueError("another signature algorithm")
+        parsed = x509.load_der_x509_certificate(bytes(readable))
         common_name(parts.subject), common_name(parts.issuer)
         return Certificate(
             der=der,

@@ -28,12 +28,14 @@ class Extension:
 @dataclass(frozen=True, slots=True)
 class Parts:
     """`tbs`: the signed part with its head. `serial`: where that number's content stands.
+    `algorithm`: the OID's content of the signature's algorithm.
 
     `issuer` and `subject` are names in DER, `extensions` by their OID's content.
     """
 
     tbs: bytes
     serial: slice
+    algorithm: bytes
     issuer: bytes
     subject: bytes
     extensions: dict[bytes, Extension]
@@ -59,6 +61,7 @@ def certificate(der: bytes) -> Parts:
     return Parts(
         tbs=der[whole.start : signed.stop],
         serial=serial,
+        algorithm=der[element(der, algorithm.start, OID)],
         issuer=der[issuer],
         subject=der[subject],
         extensions=_extensions(der[key.stop : signed.stop]),
