@@ -47,6 +47,7 @@ class Simulator:
         self.arch = arch
         self.statuses: dict[int, Status] = {}
         self._device_ends = device_ends
+        self._ocsp_url = ocsp_url
         chips = [kind.chip for kind in KINDS.values()]
         self.authorities = Authorities(chips, ocsp_url, rim_ends)
         self.devices = [self.make_gpu(arch, mode) for _ in range(gpus)]
@@ -65,7 +66,9 @@ class Simulator:
         """One more device under the same root, not yet among `devices`."""
         kind = KINDS[arch]
         above = self.authorities.provisioner(kind.chip)
-        return gpu.make(kind, above, self.driver, mode, self._device_ends)
+        return gpu.make(
+            kind, above, self.driver, mode, ends=self._device_ends, ocsp_url=self._ocsp_url
+        )
 
     def evidence(self, nonce: bytes) -> list[dict[str, str]]:
         """Evidence of all devices over `nonce` (32 bytes), signed for real."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -18,7 +18,10 @@ from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsag
 
 ORGANIZATION = "SIMULATED"
 OCSP_URL = "http://ocsp.simulated.invalid"
-"""A host that cannot exist (RFC 6761), so that no real service is asked about these."""
+"""A host that cannot exist (RFC 6761), so that no real service is asked about these.
+
+Even a device's own certificate names it, which the genuine ones do not.
+"""
 BEGINS = datetime(2020, 10, 17, tzinfo=UTC)
 FOREVER = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
@@ -111,15 +114,13 @@ def signer(*, constrained: bool = False, ocsp_url: str = "") -> list[Extension]:
     return [*constraints, (usage, True), *_access(ocsp_url)]
 
 
-def responder(issuer: Issued, now: datetime) -> Issued:
+def responder(issuer: Issued) -> Issued:
     """A certificate to sign OCSP answers for `issuer` (RFC 6960 4.2.2.2)."""
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.OCSP_SIGNING])
     return issue(
         subject("SIMULATED OCSP Responder"),
         issuer,
         [*signer(), (usage, False), (x509.OCSPNoCheck(), False)],
-        begins=now - timedelta(days=1),
-        ends=now + timedelta(days=30),
     )
 
 

@@ -95,7 +95,13 @@ class SimulatedGpu:
 
 
 def make(
-    kind: Kind, above: list[Issued], driver: str, mode: str, ends: datetime = FOREVER
+    kind: Kind,
+    above: list[Issued],
+    driver: str,
+    mode: str,
+    *,
+    ends: datetime = FOREVER,
+    ocsp_url: str = "",
 ) -> SimulatedGpu:
     """A GPU whose certificates come from `above` (provisioner first, root last)."""
     fwid = _digest(f"{kind.chip} firmware")
@@ -105,18 +111,20 @@ def make(
             measurements[index + 1] = values[-1]
     return SimulatedGpu(
         arch=kind.arch,
-        chain=[*_own_chain(kind, above[0], fwid, ends), *above],
+        chain=[*_own_chain(kind, above[0], fwid, ends, ocsp_url), *above],
         measurements=measurements,
         opaque=_opaque(kind, driver, mode, fwid),
     )
 
 
-def _own_chain(kind: Kind, provisioner: Issued, fwid: bytes, ends: datetime) -> list[Issued]:
+def _own_chain(
+    kind: Kind, provisioner: Issued, fwid: bytes, ends: datetime, ocsp_url: str
+) -> list[Issued]:
     number = f"{secrets.randbits(71) | 1 << 70:018X}"
     device = certs.issue(
         certs.subject(f"SIMULATED {kind.chip} A01 GSP BROM", number),
         provisioner,
-        certs.authority(lists=False),
+        certs.authority(lists=False, ocsp_url=ocsp_url),
         serial=int(number, 16),
         ends=ends,
     )

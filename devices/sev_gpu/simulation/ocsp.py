@@ -57,7 +57,7 @@ def answer(
     if issuer is None:
         return _unsuccessful(ocsp.OCSPResponseStatus.UNAUTHORIZED)
     revoked = status in _REASONS
-    by = signer or certs.responder(issuer, at)
+    by = signer or certs.responder(issuer)
     builder = (
         ocsp.OCSPResponseBuilder()
         .add_response_by_hash(
