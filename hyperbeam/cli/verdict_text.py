@@ -25,7 +25,9 @@ def lines(verdict: Verdict) -> Iterator[str]:
         yield _line(check, width)
     for claim in verdict.claims:
         yield f"  {'says':8}{claim.name:{width}}  {_plain(str(claim.value))}  [{claim.source}]"
-    for name in ("trust", "freshness", "revocation", "measurements", "rims", "code", "log"):
+    evidence = any(check.name.startswith("gpu") for check in verdict.checks)
+    words = ("trust", "freshness", "revocation", "measurements", "rims", "code")
+    for name in (*(words if evidence else ()), "log"):
         said = getattr(verdict, name)
         if said:
             yield f"{name}: {said}"

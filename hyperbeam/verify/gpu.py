@@ -93,23 +93,25 @@ def check_agreement(checks: Checks, value: dict[str, Any], nonce: Any) -> Any:
     return evidences
 
 
-def check_said(checks: Checks, said: Any, gpus: list[dict[str, Any]]) -> None:
+def check_said(findings: Findings, said: Any, verified: Any) -> None:
     """What the node says of the GPUs is what their evidence says, as far as that is fixed."""
+    checks, gpus = findings.checks, findings.gpus
     if not isinstance(said, list) or not said or not gpus:
         return
+    name, reason = "node-claims", "claims-conflict"
+    if verified and findings.trust == "simulated":
+        checks.failed(name, reason, "the node says that simulated evidence is verified")
+        return
     if len(said) != len(gpus):
-        checks.failed("node-claims", "claims-conflict", "the node speaks of other GPUs")
+        checks.failed(name, reason, "the node speaks of another number of GPUs")
         return
     for index, (theirs, ours) in enumerate(zip(said, gpus, strict=True)):
         wrong = _differs(theirs, ours)
         if wrong:
-            checks.failed(
-                "node-claims",
-                "claims-conflict",
-                f"GPU {index}: the node says another {wrong} than the evidence",
-            )
+            detail = f"GPU {index}: the node says another {wrong} than the evidence"
+            checks.failed(name, reason, detail)
             return
-    checks.passed("node-claims", "what the node says of its GPUs is in the evidence", "hardware")
+    checks.passed(name, "what the node says of its GPUs is in the evidence", "hardware")
 
 
 def evidence_digest(evidences: Any) -> str:
