@@ -25,6 +25,8 @@ class Call:
     body: dict[str, Any]
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    data: bytes
+    """The body as it came."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def begin(self, status: int = 200, content_type: str = "text/event-stream") -> None:
@@ -129,7 +131,7 @@ class Dummy:
                     for name, _, value in (line.partition(":") for line in lines)
                 }
                 body = await reader.readexactly(int(headers["content-length"]))
-                call = Call(first.split()[1], headers, json.loads(body), reader, writer)
+                call = Call(first.split()[1], headers, json.loads(body), reader, writer, body)
                 self.calls.append(call)
                 await self._answer(call)
         except (asyncio.IncompleteReadError, ConnectionError):
