@@ -1,0 +1,122 @@
+"""Where in which log a leaf is: a table made from the logs' own files.
+
+It is made again from them where it is missing, damaged, or about other logs.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from .hashes import HashFile
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS leaves (
+    leaf BLOB PRIMARY KEY, log INTEGER NOT NULL, place INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS logs (
+    log INTEGER PRIMARY KEY, origin TEXT NOT NULL, size INTEGER NOT NULL
+);
+"""
+
+
+class Leaves:
+    """The table in the file `path`. Every method from any thread; errors are sqlite3.Error.
+
+    `complete` is False until the caller, who has filled in all logs, sets it; and again after
+    damage, when the table has to be filled anew.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.complete = False
+        self._path = path
+        self._lock = threading.Lock()
+        try:
+            self._table = self._connect()
+        except sqlite3.DatabaseError:
+            self._remove()
+            self._table = self._connect()
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._table.close()
+
+    def fill(self, log: int, origin: str, hashes: HashFile, size: int) -> None:
+        """Have the first `size` leaves of a log in the table, and no others of it.
+
+        A leaf that is in several logs is found in the one that was filled in last.
+        """
+        with self._lock:
+            try:
+                self._fill(log, origin, hashes, size)
+            except sqlite3.DatabaseError:
+                self._renew()
+                raise
+
+    def keep(self, logs: Iterable[int]) -> None:
+        """Drop all logs but these."""
+        known = ", ".join(str(int(each)) for each in logs)
+        with self._lock:
+            try:
+                for table in ("leaves", "logs"):
+                    self._table.execute(f"DELETE FROM {table} WHERE log NOT IN ({known})")
+            except sqlite3.DatabaseError:
+                self._renew()
+                raise
+
+    def find(self, leaf: bytes) -> tuple[int, int] | None:
+        """The log and the index of the leaf with this hash."""
+        query = "SELECT log, place FROM leaves WHERE leaf = ?"
+        with self._lock:
+            try:
+                row = self._table.execute(query, (leaf,)).fetchone()
+            except sqlite3.DatabaseError:
+                self._renew()
+                raise
+        return None if row is None else (row[0], row[1])
+
+    def _fill(self, log: int, origin: str, hashes: HashFile, size: int) -> None:
+        row = self._table.execute("SELECT origin, size FROM logs WHERE log = ?", (log,)).fetchone()
+        known = row[1] if row and row[0] == origin else 0
+        if row and (known, size) == (row[1], row[1]):
+            return
+        keep = min(known, size)
+        self._table.execute("BEGIN IMMEDIATE")
+        with self._table:
+            if row and keep < row[1]:
+                self._table.execute("DELETE FROM leaves WHERE log = ? AND place >= ?", (log, keep))
+            self._table.executemany(
+                "INSERT OR REPLACE INTO leaves VALUES (?, ?, ?)",
+                (
+                    (leaf, log, index)
+                    for index, leaf in enumerate(hashes.leaves(keep, size), start=keep)
+                ),
+            )
+            self._table.execute("INSERT OR REPLACE INTO logs VALUES (?, ?, ?)", (log, origin, size))
+
+    def _connect(self) -> sqlite3.Connection:
+        table = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            table.execute("PRAGMA journal_mode = WAL")
+            table.execute("PRAGMA synchronous = NORMAL")
+            table.executescript(_TABLES)
+        except BaseException:
+            table.close()
+            raise
+        return table
+
+    def _renew(self) -> None:
+        """Begin with an empty table. What fails here is tried again at the next error."""
+        self.complete = False
+        with suppress(sqlite3.Error, OSError):
+            self._table.close()
+            self._remove()
+            self._table = self._connect()
+
+    def _remove(self) -> None:
+        for end in ("-wal", "-shm", ""):
+            Path(f"{self._path}{end}").unlink(missing_ok=True)
