@@ -13,7 +13,7 @@ from . import certificates as certs
 from . import report
 from .certificates import FOREVER, Issued
 
-MODES = {"SPT": 0, "MPT": 1, "PPCIE": 2}
+FEATURES = {"SPT": 0, "MPT": 1, "PPCIE": 2}
 PROJECT, PROJECT_SKU, CHIP_SKU = "SIM0", "0200", "882"
 """The project, which NVIDIA numbers, says that it is simulated."""
 FWID_FIELD, PROTECTED_FIELD, FEATURE_FIELD = 20, 21, 36
@@ -34,6 +34,7 @@ class Kind:
     arch: str
     chip: str
     vbios: str
+    modes: tuple[str, ...]
 
     def golden(self, indices: Iterable[int], version: str) -> dict[int, list[bytes]]:
         """Golden index to the digests that firmware `version` may give; devices give the last."""
@@ -57,8 +58,8 @@ class Kind:
 
 
 KINDS = {
-    "HOPPER": Kind("HOPPER", "GH100", "96.00.00.00.01"),
-    "BLACKWELL": Kind("BLACKWELL", "GB100", "97.00.00.00.01"),
+    "HOPPER": Kind("HOPPER", "GH100", "96.00.00.00.01", ("SPT", "PPCIE")),
+    "BLACKWELL": Kind("BLACKWELL", "GB100", "97.00.00.00.01", ("SPT", "MPT", "PPCIE")),
 }
 
 
@@ -103,7 +104,12 @@ def make(
     ends: datetime = FOREVER,
     ocsp_url: str = "",
 ) -> SimulatedGpu:
-    """A GPU whose certificates come from `above` (provisioner first, root last)."""
+    """A GPU whose certificates come from `above` (provisioner first, root last).
+
+    Raises ValueError for a mode that the architecture does not have.
+    """
+    if mode not in kind.modes:
+        raise ValueError(f"a {kind.chip} has no mode {mode}")
     fwid = _digest(f"{kind.chip} firmware")
     measurements = {index: bytes(report.DIGEST_BYTES) for index in range(1, report.BLOCKS + 1)}
     for indices, version in ((DRIVER_VALUES, driver), (VBIOS_VALUES, kind.vbios)):
@@ -170,7 +176,7 @@ def _opaque(kind: Kind, driver: str, mode: str, fwid: bytes) -> dict[int, bytes]
     if kind.arch != "HOPPER":
         fields[34] = (1).to_bytes(4, "little")
         fields[35] = kind.chip.encode() + b"\0"
-        fields[FEATURE_FIELD] = MODES[mode].to_bytes(4, "little")
+        fields[FEATURE_FIELD] = FEATURES[mode].to_bytes(4, "little")
     return fields
 
 
