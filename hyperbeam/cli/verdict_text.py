@@ -45,7 +45,8 @@ def lines(verdict: Verdict) -> Iterator[str]:
 def _line(check: Check, width: int) -> str:
     result = click.style(f"{check.result:8}", fg=_COLOURS[check.result])
     reason = f"{check.reason}: " if check.reason else ""
-    source = f"  [{check.source}]" if check.result == "pass" else ""
+    known = check.result == "pass" and check.source != "unknown"
+    source = f"  [{check.source}]" if known else ""
     return f"  {result}{check.name:{width}}  {_plain(reason + check.detail)}{source}"
 
 

@@ -17,7 +17,7 @@ from .reading import read_json, read_object
 
 MALFORMED = "answer-malformed"
 MAX_BYTES = 256 << 20
-MAX_ITEMS = 4_000_000
+MAX_ITEMS = 2_000_000
 DONE = b"[DONE]"
 _CHUNK_KEYS = ("id", "object", "created", "model")
 _SPACE = b" \t\r\n"

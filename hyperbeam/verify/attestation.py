@@ -99,7 +99,7 @@ def check_attestation(
         check_receipt_agrees(findings, asked, said, value["raw"], keyset, whole)
     if asked.revoked is not None:
         asked.revoked.check(checks, said["node"], said["keyset"], ueids(findings))
-    _claim(findings, said)
+    _claim(findings, said, keyset)
 
 
 def _relayed(value: dict[str, Any]) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _check_keyset_gpus(findings: Findings, keyset: KeySet | None) -> None:
         findings.checks.passed("keyset-gpus", "the GPUs are those of the key set", "declared")
 
 
-def _claim(findings: Findings, said: dict[str, Any]) -> None:
+def _claim(findings: Findings, said: dict[str, Any], keyset: KeySet | None) -> None:
     model = said["model"]
     findings.claim("node", said["node"], "declared")
     findings.claim("keyset", said["keyset"], "declared")
@@ -193,7 +193,9 @@ def _claim(findings: Findings, said: dict[str, Any]) -> None:
     findings.claim("computed-by", said["backend"]["kind"], "declared")
     findings.claim("request-sha256", said["request"]["sha256"], "hashed")
     findings.claim("response-sha256", said["response"]["sha256"], "hashed")
-    cc: Source = "hardware" if findings.code == "known" else "declared"
     for ueid in ueids(findings):
         findings.claim("gpu", ueid, "hardware" if findings.trust == "nvidia" else "unknown")
-    findings.claim("confidential-mode", "on" if findings.gpus else "unknown", cc)
+    gpu = keyset.message["gpu"] if keyset is not None else None
+    if gpu is not None:
+        cc: Source = "hardware" if findings.code == "known" else "declared"
+        findings.claim("confidential-mode", gpu["cc"], cc)

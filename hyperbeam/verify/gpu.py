@@ -9,7 +9,7 @@ from typing import Any
 from . import nvidia, token
 from .asked import Asked
 from .challenge import gpu_digest
-from .checks import Check, Checks, Malformed
+from .checks import Check, Checks, Malformed, Source
 from .verdict import Findings
 
 CONFLICT = "evidence-conflict"
@@ -46,7 +46,7 @@ def check_gpu(findings: Findings, asked: Asked, evidences: Any, nonce: str | Non
     except Malformed as error:
         checks.failed("gpu", error.reason, error.detail)
         return
-    checks.items += [_named(check) for check in verdict.checks]
+    checks.items += [_named(check, verdict.trust == "nvidia") for check in verdict.checks]
     findings.trust = verdict.trust
     findings.revocation = verdict.revocation
     findings.measurements = verdict.measurements
@@ -111,7 +111,8 @@ def check_said(findings: Findings, said: Any, verified: Any) -> None:
             detail = f"GPU {index}: the node says another {wrong} than the evidence"
             checks.failed(name, reason, detail)
             return
-    checks.passed(name, "what the node says of its GPUs is in the evidence", "hardware")
+    source: Source = "hardware" if findings.trust == "nvidia" else "unknown"
+    checks.passed(name, "what the node says of its GPUs is in the evidence", source)
 
 
 def evidence_digest(evidences: Any) -> str:
@@ -123,10 +124,14 @@ def evidence_digest(evidences: Any) -> str:
         raise Malformed(str(error), "evidence-malformed") from None
 
 
-def _named(check: Check) -> Check:
-    """A check of the evidence as one of the whole verdict, which says by itself: simulated."""
-    simulated = check.reason == SIMULATED
-    return replace(check, name=f"gpu-{check.name}", result="unknown" if simulated else check.result)
+def _named(check: Check, genuine: bool) -> Check:
+    """A check of the evidence as one of the whole verdict, which says by itself: simulated.
+
+    Only under NVIDIA's root does hardware stand behind it.
+    """
+    source = check.source if genuine or check.source != "hardware" else "unknown"
+    result = "unknown" if check.reason == SIMULATED else check.result
+    return replace(check, name=f"gpu-{check.name}", result=result, source=source)
 
 
 def _differs(theirs: Any, ours: dict[str, Any]) -> str:
