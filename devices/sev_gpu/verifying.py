@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from hyperbeam import BadRequest
-from hyperbeam.verify import KeySet, Verdict, jcs, verify
+from hyperbeam.verify import KeySet, Policy, Verdict, jcs, verify
 from hyperbeam.verify.checks import Malformed
 
 from .asked import Asked
 from .checking import Checker
 from .collect import in_tests
 from .policies import tightened
+
+_NAME = re.compile(r"[0-9a-f]{64}\Z")
 
 FindKeySet = Callable[[str], dict[str, Any] | None]
 
@@ -64,9 +67,17 @@ def judge(asked: Asked, checker: Checker, find_keyset: FindKeySet) -> Outcome:
             verdict = second if second.trust == "simulated" else verdict
     except Malformed as error:
         return refused(error)
-    verified = verdict.verified and verdict.trust == "nvidia"
-    reason = "" if verified else verdict.reason or "not-verified"
+    missing = _missing(asked.kind, policy)
+    verified = verdict.verified and verdict.trust == "nvidia" and not missing
+    reason = "" if verified else verdict.reason or missing or "not-verified"
     return Outcome(verified, reason, {**verdict.as_dict(), "verified": verified, "reason": reason})
+
+
+def _missing(kind: str, policy: Policy) -> str:
+    """What the policy demands and this kind of document cannot show."""
+    if kind != "attestation" and (policy.nodes is not None or policy.models is not None):
+        return "statement-not-given"
+    return "cpu-not-given" if kind == "evidence" and policy.require_cpu else ""
 
 
 def refused(error: Malformed) -> Outcome:
@@ -77,7 +88,7 @@ def refused(error: Malformed) -> Outcome:
 
 
 def _posted(value: Any) -> list[KeySet]:
-    if value is None:
+    if value is None or (isinstance(value, str) and _NAME.match(value)):
         return []
     if not isinstance(value, dict | str):
         raise BadRequest("`keyset` is a key set's object or its text", param="keyset")
