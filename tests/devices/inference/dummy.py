@@ -146,6 +146,7 @@ class Dummy:
         left = asyncio.ensure_future(_left(call.reader))
         await asyncio.wait({answer, left}, return_when=asyncio.FIRST_COMPLETED)
         left.cancel()
+        await asyncio.wait({left})
         if answer.done():
             answer.result()
             return

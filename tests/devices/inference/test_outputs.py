@@ -1,5 +1,6 @@
 import hashlib
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ def stream(events: list[Any], end: bytes = b"data: [DONE]\n\n") -> bytes:
 def seen(data: bytes, *cuts: int) -> StreamOutputs:
     found = StreamOutputs()
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in pairwise(places):
         found.feed(data[start:end])
     return found
 
