@@ -1,12 +1,14 @@
 """Checks of a log's heads and of proofs under them, beside what was seen of the log before.
 
-Shapes: {v: "hyperbeam.inclusion/1", id?, index, size, path: [hex], checkpoint} and
+Shapes: {v: "hyperbeam.inclusion/1", id?, leaf?, index, size, path: [hex], checkpoint} and
 {v: "hyperbeam.consistency/1", old, new, path: [hex], checkpoint}; the checkpoint is a C2SP
-signed note of the head with `size` or `new` leaves.
+signed note of the head with `size` or `new` leaves. A node's log has the node's address for
+its name; one that could not go on has a successor, named by 16 hex digits more.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,9 +23,9 @@ from .reading import read_object
 from .receipt_checks import check_receipt
 from .verdict import Findings
 
-ORIGIN = "hyperbeam/receipts/"
 MALFORMED = "proof-malformed"
 _FORK = "log-fork"
+_ORIGIN = re.compile(r"hyperbeam/receipts/([\w-]{43})(?:/[0-9a-f]{16})?\Z", re.ASCII)
 _PATH = shape.listing(shape.digest, most=64)
 _NOTE = shape.text(notes.MAX_CHARACTERS)
 _INCLUSION: dict[str, shape.Rule] = {
@@ -33,6 +35,7 @@ _INCLUSION: dict[str, shape.Rule] = {
     "path": _PATH,
     "checkpoint": _NOTE,
 }
+_OPTIONAL: dict[str, shape.Rule] = {"id": shape.receipt_id, "leaf": shape.digest}
 _CONSISTENCY = shape.record(
     v=shape.constant("hyperbeam.consistency/1"),
     old=shape.natural,
@@ -53,7 +56,7 @@ def check_inclusion(findings: Findings, asked: Asked, value: dict[str, Any]) -> 
     """A receipt's place in the log. The leaf is made from the receipt, never taken from a proof."""
     checks = findings.checks
     findings.demand("proof", "inclusion")
-    optional: dict[str, shape.Rule] = {"id": shape.receipt_id} if "id" in value else {}
+    optional = {name: rule for name, rule in _OPTIONAL.items() if name in value}
     if not _has_shape(checks, value, shape.record(**_INCLUSION, **optional)):
         return
     head = _check_head(findings, asked, value["checkpoint"])
@@ -70,9 +73,10 @@ def check_inclusion(findings: Findings, asked: Asked, value: dict[str, Any]) -> 
     place = f"leaf {value['index']} of {value['size']}"
     leaf = merkle.leaf_hash(receipts.leaf(receipt))
     path = [bytes.fromhex(item) for item in value["path"]]
-    if value.get("id") not in (None, receipt["id"]):
+    named = (value.get("id", receipt["id"]), value.get("leaf", leaf.hex()))
+    if named != (receipt["id"], leaf.hex()):
         checks.failed("inclusion", "other-receipt", "the proof is about another receipt")
-    elif head.origin != ORIGIN + receipt["node"]:
+    elif _node_of(head.origin) != receipt["node"]:
         checks.failed("inclusion", "other-log", "the receipt is of another node than the log")
     elif value["size"] != head.size:
         checks.failed("inclusion", "size-mismatch", "the proof is not for the size of the head")
@@ -119,8 +123,8 @@ def _check_head(findings: Findings, asked: Asked, text: str | bytes) -> Checkpoi
         checks.failed("checkpoint", error.reason, error.detail)
         return None
     head = signed.checkpoint
-    node = head.origin.removeprefix(ORIGIN)
-    if head.origin != ORIGIN + node or shape.address(node):
+    node = _node_of(head.origin)
+    if not node:
         checks.failed(
             "checkpoint", "origin-unknown", f"{head.origin[:100]!r} is no log of receipts"
         )
@@ -139,6 +143,12 @@ def _check_head(findings: Findings, asked: Asked, text: str | bytes) -> Checkpoi
     findings.claim("size", head.size, "declared")
     findings.claim("root", head.root.hex(), "declared")
     return head
+
+
+def _node_of(origin: str) -> str:
+    """The address of the node whose log it is; "" where it is no log of receipts."""
+    found = _ORIGIN.match(origin)
+    return found[1] if found else ""
 
 
 def _check_signature(asked: Asked, checks: Checks, signed: SignedCheckpoint, node: str) -> bool:

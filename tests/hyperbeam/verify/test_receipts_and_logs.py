@@ -307,3 +307,17 @@ def test_no_character_of_a_proof_can_be_changed(data: st.DataObject) -> None:
         return
     # White space for white space is the same JSON.
     assert not verdict.verified or json.loads(changed_text) == json.loads(text)
+
+
+def test_a_leaf_that_a_proof_names_has_to_be_the_receipts() -> None:
+    assert verify(inclusion(3, leaf=HASHES[3].hex()), receipt=RECEIPT).verified
+    assert reasons(inclusion(3, leaf=HASHES[2].hex()), receipt=RECEIPT) == ["other-receipt"]
+
+
+@pytest.mark.parametrize("suffix", ["/0123456789abcdef", "/0123456789ABCDEF", "/0", "/", "x"])
+def test_a_log_that_could_not_go_on_has_a_successor(suffix: str) -> None:
+    note = head(HASHES, origin=ORIGIN + suffix)
+    if suffix == "/0123456789abcdef":
+        assert verify(inclusion(3, checkpoint=note), receipt=RECEIPT).verified
+    else:
+        assert reasons(inclusion(3, checkpoint=note), receipt=RECEIPT) == ["origin-unknown"]
