@@ -13,11 +13,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..verify import jcs
 
 V = "hyperbeam.model/1"
+_CHUNK = 1 << 20
 _PART = re.compile(r"(?P<stem>.+)-[0-9]{5}-of-(?P<count>[0-9]{5})\.gguf\Z")
 
 Stamp = tuple[int, int, int, int, int]
@@ -83,7 +84,7 @@ class ModelFiles:
 
     def opening(self) -> None:
         """The backend opens the files now. Raises OSError where one cannot be had."""
-        self._opened = {}
+        self.close()
         self._opened = {name: _stamp(path.stat()) for name, path in self._files.items()}
 
     def hash(self) -> Manifest:
@@ -102,6 +103,18 @@ class ModelFiles:
                 return _said(name, path)
         return ""
 
+    def close(self) -> None:
+        """The backend has them open no longer; a `hash` that runs ends with Changed."""
+        self._opened = {}
+
+    def _read(self, file: BinaryIO, opened: Mapping[str, Stamp]) -> str:
+        digest = hashlib.sha256()
+        while chunk := file.read(_CHUNK):
+            if self._opened is not opened:
+                raise Changed("the model's files are no longer those that are open")
+            digest.update(chunk)
+        return digest.hexdigest()
+
     def _hash(self, name: str, path: Path, opened: Mapping[str, Stamp]) -> File:
         expected = opened.get(name)
         with path.open("rb") as file:
@@ -109,7 +122,7 @@ class ModelFiles:
                 raise Changed(_said(name, path))
             digest = self._digests.get(expected)
             if digest is None:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                digest = self._read(file, opened)
             if _stamp(os.fstat(file.fileno())) != expected:
                 raise Changed(_said(name, path))
         self._digests[expected] = digest

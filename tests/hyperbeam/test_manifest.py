@@ -1,4 +1,5 @@
 import hashlib
+import io
 import os
 from pathlib import Path
 
@@ -87,9 +88,22 @@ def test_a_file_is_read_once(files: dict[str, Path], monkeypatch: pytest.MonkeyP
     opened = ModelFiles(files)
     opened.opening()
     first = opened.hash()
-    monkeypatch.setattr(hashlib, "file_digest", None)
+    monkeypatch.setattr(ModelFiles, "_read", None)
     opened.opening()
     assert opened.hash() == first
+
+
+def test_reading_ends_when_the_files_are_closed(files: dict[str, Path]) -> None:
+    opened = ModelFiles(files)
+    opened.opening()
+
+    class Closing(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            opened.close()
+            return super().read(size)
+
+    with pytest.raises(Changed):
+        opened._read(Closing(WEIGHTS), opened._opened)
 
 
 def test_a_file_that_goes_is_noticed(files: dict[str, Path]) -> None:

@@ -27,6 +27,7 @@ SOCKET = "llama.sock"
 CONTEXT_RANGE = (128, 1 << 20)
 SLOTS_RANGE = (1, 64)
 _COMPLAINT = re.compile(r" E (.*\berror\b.*:.*)")
+_NOT_LOADED = "the model is not loaded"
 _HEALTH_INTERVAL = 0.05
 _STATES: Mapping[ChildState, State] = {
     "stopped": "off",
@@ -94,7 +95,7 @@ class LlamaBackend:
         self._files = ModelFiles({})
         self._hashing: asyncio.Task[None] | None = None
         self._manifest: Manifest | None = None
-        self._unknown = "the model is not loaded"
+        self._unknown = _NOT_LOADED
         self._ready: dict[str, Any] = {}
         self._settings: dict[str, Any] = {}
 
@@ -187,6 +188,9 @@ class LlamaBackend:
             await self._child.stop(grace)
         if self._hashing is not None:
             self._hashing.cancel()
+        self._files.close()
+        self._manifest = None
+        self._unknown = _NOT_LOADED
         self._child = self._task = self._hashing = None
 
     def describe(self) -> Message:

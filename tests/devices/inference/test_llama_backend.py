@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -220,6 +221,49 @@ async def test_killed_it_comes_back_at_the_same_address(backend):
     assert await answer(backend, ask(FRANCE)) == before
 
 
+async def test_a_swapped_file_is_noticed_and_counts_from_the_next_start(model, tmp_path):
+    path = tmp_path / "copied.gguf"
+    shutil.copyfile(models.path_of(models.DEFAULT_MODEL), path)
+    declared: list[dict[str, Any]] = []
+
+    async def before_ready() -> None:
+        declared.append({"state": backend.state, "settings": dict(backend.settings)})
+
+    backend = LlamaBackend(Config(model=str(path)))
+    assert await backend.unknown_model()
+    assert backend.identity().by == "declared"
+    await backend.start(before_ready)
+    assert await settled(backend) == "ready", backend.detail
+    assert [one["state"] for one in declared] == ["loading"]
+    assert declared[0]["settings"] == backend.settings != {}
+    await until(lambda: backend.identity().by == "hashed")
+    assert await backend.unknown_model() == ""
+    before = backend.identity()
+    assert before.size == path.stat().st_size
+
+    swapped, times = tmp_path / "other", path.stat()
+    shutil.copyfile(path, swapped)
+    with swapped.open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        last = file.read(1)
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([last[0] ^ 1]))
+    os.utime(swapped, ns=(times.st_atime_ns, times.st_mtime_ns))
+    swapped.replace(path)
+    assert "copied.gguf was changed while it is in use" in await backend.unknown_model()
+    assert backend.identity().by == "declared"
+    assert await backend.unknown_model()
+
+    os.kill(backend._child.pid, signal.SIGKILL)
+    await until(lambda: backend.state == "loading")
+    assert await settled(backend) == "ready"
+    await until(lambda: backend.identity().by == "hashed")
+    assert await backend.unknown_model() == ""
+    assert backend.identity().sha256 != before.sha256
+    assert len(declared) == 2
+    await backend.stop(5)
+
+
 async def failed(config: Config, home: Path) -> str:
     backend = LlamaBackend(config)
     await backend.start()
@@ -271,3 +315,5 @@ async def test_no_backend_says_how_to_have_one():
     assert (backend.state, backend.url, backend.headers) == ("off", "", [])
     assert "--profile inference" in backend.detail
     assert backend.describe() == {"kind": "none"}
+    assert (backend.where, backend.settings, backend.identity().name) == ("url", {}, "")
+    assert await backend.unknown_model() == backend.detail
