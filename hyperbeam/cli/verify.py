@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FAILED, UNREADABLE, SIMULATED = 1, 2, 3
 TESTS_VARIABLE = "HYPERBEAM_TESTS"
 KEYSET_PATH = "/~meta@1.0/keyset"
-LOG_PATH = "/~receipt-log@1.0"
+PROOF_PATH = "/~receipt-log@1.0/consistency"
 
 
 class Unreadable(click.ClickException):
@@ -59,7 +59,11 @@ _FILE = click.Path(path_type=Path)
 @click.option("--request", type=_FILE, help="The request's body, exactly as you sent it.")
 @click.option("--receipt", type=_FILE, help="The receipt of the answer or of the log proof.")
 @click.option(
-    "--keyset", "keysets", metavar="FILE|URL", multiple=True, help="A key set of the node."
+    "--keyset",
+    "keysets",
+    metavar="FILE|URL",
+    multiple=True,
+    help="A key set, or the node to ask for it.",
 )
 @click.option("--policy", type=_FILE, help="What to demand (JSON; see docs/verify.md).")
 @click.option("--revoked", type=_FILE, help="Nodes, key sets and GPUs not to believe any more.")
@@ -115,6 +119,9 @@ def _verify(
     from .fetching import fetcher
 
     fetch = None if offline else fetcher()
+    nodes = _nodes(source, keysets)
+    if offline and nodes:
+        raise Unreadable(f"{nodes[0]} is not asked for anything: --offline", "offline")
     try:
         demanded = verifying.Policy.parse(_read(policy)) if policy else verifying.Policy()
         return verifying.verify(
@@ -124,9 +131,9 @@ def _verify(
             policy=demanded if at is None else demanded.at(at),
             request=None if request is None else _read(request),
             receipt=None if receipt is None else _read(receipt),
-            keyset=[_source(where, fetch, KEYSET_PATH) for where in keysets],
-            find_keyset=_finder(source, fetch),
-            find_proof=_proof_finder(source, fetch),
+            keyset=[_source(where, fetch) for where in keysets if not _is_node(where)],
+            find_keyset=_finder(nodes, fetch),
+            find_proof=_proof_finder(nodes, fetch),
             revoked=None if revoked is None else _read(revoked),
             trust=trust,
             rims=rims,
@@ -140,7 +147,7 @@ def _verify(
         raise Unreadable(str(error)) from None
 
 
-def _source(where: str, fetch: Fetch | None, default_path: str = "") -> bytes:
+def _source(where: str, fetch: Fetch | None) -> bytes:
     """The bytes of a file, of standard input, or of what is at a URL."""
     if where == "-":
         return _limited(sys.stdin.buffer, "standard input")
@@ -148,11 +155,10 @@ def _source(where: str, fetch: Fetch | None, default_path: str = "") -> bytes:
         return _read(Path(where))
     if fetch is None:
         raise Unreadable(f"{where} is not asked for: --offline", "offline")
-    url = where if urlsplit(where).path.strip("/") else where.rstrip("/") + default_path
     try:
-        return fetch(url, None, "")
+        return fetch(where, None, "")
     except OSError as error:
-        raise Unreadable(f"{url}: {error}") from None
+        raise Unreadable(f"{where}: {error}") from None
 
 
 def _read(path: Path) -> bytes:
@@ -176,25 +182,44 @@ def _is_url(where: str) -> bool:
     return where.startswith(("http://", "https://"))
 
 
+def _is_node(where: str) -> bool:
+    """Whether this is a node's address, without a path."""
+    return _is_url(where) and not urlsplit(where).path.strip("/")
+
+
 def _origin(source: str) -> str:
     parts = urlsplit(source)
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _finder(source: str, fetch: Fetch | None) -> Callable[[str], bytes] | None:
-    """Key sets by name from the node that a document's URL names."""
-    if fetch is None or not _is_url(source):
-        return None
-    path = f"{_origin(source)}{KEYSET_PATH}"
-    return lambda name: fetch(f"{path}/{name}" if name else path, None, "")
+def _nodes(source: str, keysets: tuple[str, ...]) -> list[str]:
+    """The nodes to ask: that of a document's URL, and those named for their key sets."""
+    named = [where for where in keysets if _is_node(where)]
+    return list(dict.fromkeys(map(_origin, [*([source] if _is_url(source) else []), *named])))
 
 
-def _proof_finder(source: str, fetch: Fetch | None) -> Callable[[int, int], bytes] | None:
-    """Consistency proofs from the node that a document's URL names."""
-    if fetch is None or not _is_url(source):
+def _finder(nodes: list[str], fetch: Fetch | None) -> Callable[[str], bytes] | None:
+    """Key sets by name, or the current one for ""."""
+    if fetch is None or not nodes:
         return None
-    path = f"{_origin(source)}{LOG_PATH}/consistency"
-    return lambda old, new: fetch(f"{path}?old={old}&new={new}", None, "")
+    return lambda name: _first(fetch, nodes, f"{KEYSET_PATH}/{name}".rstrip("/"))
+
+
+def _proof_finder(nodes: list[str], fetch: Fetch | None) -> Callable[[int, int], bytes] | None:
+    """Consistency proofs of the log."""
+    if fetch is None or not nodes:
+        return None
+    return lambda old, new: _first(fetch, nodes, f"{PROOF_PATH}?old={old}&new={new}")
+
+
+def _first(fetch: Fetch, nodes: list[str], path: str) -> bytes:
+    """What the first of the nodes that has it gives. Raises the last one's OSError."""
+    for node in nodes[:-1]:
+        try:
+            return fetch(node + path, None, "")
+        except OSError:
+            continue
+    return fetch(nodes[-1] + path, None, "")
 
 
 def _state() -> Path:

@@ -30,6 +30,9 @@ class Heads(Protocol):
     def remember(self, origin: str, size: int, root: bytes) -> None:
         """Keep a head whose signature was good. The first root for a size stays."""
 
+    def origins(self) -> list[str]:
+        """The logs of which heads were seen."""
+
 
 class MemoryHeads:
     """Heads of this process."""
@@ -42,6 +45,9 @@ class MemoryHeads:
 
     def remember(self, origin: str, size: int, root: bytes) -> None:
         self._logs.setdefault(origin, {}).setdefault(size, root)
+
+    def origins(self) -> list[str]:
+        return list(self._logs)
 
 
 class FileHeads:
@@ -56,12 +62,9 @@ class FileHeads:
 
     def seen(self, origin: str) -> dict[int, bytes]:
         path = self._path(origin)
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
+        value = _read(path)
+        if value is None:
             return {}
-        value = read_json(data, str(path), MALFORMED)
-        shape.check(value, _SHAPE, str(path), MALFORMED)
         if value["origin"] != origin:
             raise Malformed(f"{path} is about another log", MALFORMED)
         return {head["size"]: bytes.fromhex(head["root"]) for head in value["heads"]}
@@ -77,6 +80,10 @@ class FileHeads:
             "heads": [{"size": size, "root": root.hex()} for size, root in kept],
         }
         self._write(self._path(origin), value)
+
+    def origins(self) -> list[str]:
+        found = map(_read, sorted(self._folder.glob("*.json")))
+        return [value["origin"] for value in found if value is not None]
 
     def _path(self, origin: str) -> Path:
         return self._folder / f"{hashlib.sha256(origin.encode()).hexdigest()[:32]}.json"
@@ -94,3 +101,13 @@ class FileHeads:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    value: dict[str, Any] = read_json(data, str(path), MALFORMED)
+    shape.check(value, _SHAPE, str(path), MALFORMED)
+    return value

@@ -8,7 +8,6 @@ its name; one that could not go on has a successor, named by 16 hex digits more.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,37 +18,34 @@ from .asked import Asked, check_node
 from .checkpoint import Checkpoint, SignedCheckpoint, VerifierKey
 from .checks import Checks, Malformed
 from .keyset import KeySet
-from .reading import read_object
+from .log_history import (
+    CONSISTENCY,
+    FORK,
+    MALFORMED,
+    NOTE,
+    PATH,
+    check_history,
+    continues,
+    node_of,
+)
 from .receipt_checks import check_receipt
 from .verdict import Findings
 
-MALFORMED = "proof-malformed"
-_FORK = "log-fork"
-_ORIGIN = re.compile(r"hyperbeam/receipts/([\w-]{43})(?:/[0-9a-f]{16})?\Z", re.ASCII)
-_PATH = shape.listing(shape.digest, most=64)
-_NOTE = shape.text(notes.MAX_CHARACTERS)
 _INCLUSION: dict[str, shape.Rule] = {
     "v": shape.constant("hyperbeam.inclusion/1"),
     "index": shape.natural,
     "size": shape.natural,
-    "path": _PATH,
-    "checkpoint": _NOTE,
+    "path": PATH,
+    "checkpoint": NOTE,
 }
 _OPTIONAL: dict[str, shape.Rule] = {"id": shape.receipt_id, "leaf": shape.digest}
-_CONSISTENCY = shape.record(
-    v=shape.constant("hyperbeam.consistency/1"),
-    old=shape.natural,
-    new=shape.natural,
-    path=_PATH,
-    checkpoint=_NOTE,
-)
 
 
 def check_checkpoint(findings: Findings, asked: Asked, text: str | bytes) -> None:
     """A head alone: who signed it, who cosigned it, and whether it continues what was seen."""
     head = _check_head(findings, asked, text)
     if head is not None:
-        _check_memory(findings, asked, head)
+        check_history(findings, asked, head)
 
 
 def check_inclusion(findings: Findings, asked: Asked, value: dict[str, Any]) -> None:
@@ -67,7 +63,7 @@ def check_inclusion(findings: Findings, asked: Asked, value: dict[str, Any]) -> 
         receipt = check_receipt(findings, asked, asked.receipt)
     if head is None:
         return
-    _check_memory(findings, asked, head)
+    check_history(findings, asked, head)
     if receipt is None:
         return
     place = f"leaf {value['index']} of {value['size']}"
@@ -76,7 +72,7 @@ def check_inclusion(findings: Findings, asked: Asked, value: dict[str, Any]) -> 
     named = (value.get("id", receipt["id"]), value.get("leaf", leaf.hex()))
     if named != (receipt["id"], leaf.hex()):
         checks.failed("inclusion", "other-receipt", "the proof is about another receipt")
-    elif _node_of(head.origin) != receipt["node"]:
+    elif node_of(head.origin) != receipt["node"]:
         checks.failed("inclusion", "other-log", "the receipt is of another node than the log")
     elif value["size"] != head.size:
         checks.failed("inclusion", "size-mismatch", "the proof is not for the size of the head")
@@ -90,7 +86,7 @@ def check_consistency(findings: Findings, asked: Asked, value: dict[str, Any]) -
     """Whether a head continues an older one, which has to be one that was seen before."""
     checks = findings.checks
     findings.demand("proof", "consistency")
-    if not _has_shape(checks, value, _CONSISTENCY):
+    if not _has_shape(checks, value, CONSISTENCY):
         return
     head = _check_head(findings, asked, value["checkpoint"])
     if head is None:
@@ -103,14 +99,14 @@ def check_consistency(findings: Findings, asked: Asked, value: dict[str, Any]) -
     elif root is None:
         detail = f"the head of size {value['old']} was never seen here"
         checks.unknown("consistency", "old-head-unknown", detail)
-    elif _continues(value, root, head):
+    elif continues(value, root, head):
         proven = value["old"]
         detail = f"the log of {head.size} begins with that of {value['old']}"
         checks.passed("consistency", detail, "hashed")
     else:
         detail = f"the log of {head.size} does not begin with that of {value['old']}"
-        checks.failed("consistency", _FORK, detail)
-    _check_memory(findings, asked, head, proven)
+        checks.failed("consistency", FORK, detail)
+    check_history(findings, asked, head, proven)
 
 
 def _check_head(findings: Findings, asked: Asked, text: str | bytes) -> Checkpoint | None:
@@ -123,7 +119,7 @@ def _check_head(findings: Findings, asked: Asked, text: str | bytes) -> Checkpoi
         checks.failed("checkpoint", error.reason, error.detail)
         return None
     head = signed.checkpoint
-    node = _node_of(head.origin)
+    node = node_of(head.origin)
     if not node:
         checks.failed(
             "checkpoint", "origin-unknown", f"{head.origin[:100]!r} is no log of receipts"
@@ -143,12 +139,6 @@ def _check_head(findings: Findings, asked: Asked, text: str | bytes) -> Checkpoi
     findings.claim("size", head.size, "declared")
     findings.claim("root", head.root.hex(), "declared")
     return head
-
-
-def _node_of(origin: str) -> str:
-    """The address of the node whose log it is; "" where it is no log of receipts."""
-    found = _ORIGIN.match(origin)
-    return found[1] if found else ""
 
 
 def _check_signature(asked: Asked, checks: Checks, signed: SignedCheckpoint, node: str) -> bool:
@@ -191,63 +181,6 @@ def _check_witnesses(findings: Findings, asked: Asked, signed: SignedCheckpoint)
             return
     detail = "no witness that the policy names has cosigned: only the log says it has no other head"
     checks.unknown("log-witness", "self-signed", detail)
-
-
-def _check_memory(
-    findings: Findings, asked: Asked, head: Checkpoint, proven: int | None = None
-) -> None:
-    """Compare with the heads seen before. `proven`: a size that `head` is known to continue."""
-    checks = findings.checks
-    if asked.heads is None:
-        return
-    seen = asked.heads.seen(head.origin)
-    last = max(seen, default=0)
-    if head.size in seen:
-        if seen[head.size] != head.root:
-            detail = f"another head of {head.size} was seen before: the log shows two histories"
-            checks.failed("log-history", _FORK, detail)
-            return
-        checks.passed("log-history", "this head was seen before", "hashed")
-    elif head.size < last:
-        detail = (
-            f"a head of {last} was seen before this one of {head.size}; unless it was saved "
-            "earlier, the log took receipts back"
-        )
-        checks.failed("log-history", "log-rollback", detail)
-        return
-    elif not seen:
-        checks.passed("log-history", "the first head of this log that is seen here", "hashed")
-    elif proven == last:
-        checks.passed("log-history", f"it continues the head of {last} seen before", "hashed")
-    elif not _check_growth(asked, checks, head, last, seen[last]):
-        return
-    if not checks.reason():
-        asked.heads.remember(head.origin, head.size, head.root)
-
-
-def _check_growth(asked: Asked, checks: Checks, head: Checkpoint, last: int, root: bytes) -> bool:
-    """Ask for the proof that the log only grew. False where it did not."""
-    name = "log-history"
-    if asked.find_proof is None:
-        detail = f"it is not shown that it continues the head of {last} seen before"
-        checks.unknown(name, "growth-unproven", detail)
-        return True
-    try:
-        value = read_object(asked.find_proof(last, head.size), "the proof", MALFORMED)
-        shape.check(value, _CONSISTENCY, "the proof", MALFORMED)
-    except (OSError, Malformed) as error:
-        checks.unknown(name, "growth-unproven", f"no proof that it continues {last}: {error}")
-        return True
-    if (value["old"], value["new"]) == (last, head.size) and _continues(value, root, head):
-        checks.passed(name, f"it continues the head of {last} seen before", "hashed")
-        return True
-    checks.failed(name, _FORK, f"it does not continue the head of {last} seen before")
-    return False
-
-
-def _continues(value: dict[str, Any], root: bytes, head: Checkpoint) -> bool:
-    path = [bytes.fromhex(item) for item in value["path"]]
-    return merkle.verify_consistency(value["old"], head.size, root, head.root, path)
 
 
 def _has_shape(checks: Checks, value: dict[str, Any], rule: shape.Rule) -> bool:

@@ -195,6 +195,14 @@ def test_an_address_brings_its_key_set_and_its_proofs(run: Run, put: Any) -> Non
         for where in (url, f"{url}/", f"{url}/~meta@1.0/keyset"):
             assert run(receipt, "--keyset", where, online=True).exit_code == 0
         asked.clear()
+        assert run(receipt, "--keyset", url, online=True).exit_code == 0
+        assert asked == [f"/~meta@1.0/keyset/{name}"]
+        asked.clear()
+        dead = "http://127.0.0.1:9"
+        assert run(receipt, "--keyset", dead, "--keyset", url, online=True).exit_code == 0
+        unreachable = run(receipt, "--keyset", dead, online=True)
+        assert unreachable.exit_code == 1 and "keyset-unreachable" in unreachable.output
+        asked.clear()
         assert run(f"{url}/receipt").exit_code == 2
         assert run(receipt, "--keyset", url).exit_code == 2
         assert asked == []

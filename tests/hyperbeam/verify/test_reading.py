@@ -238,6 +238,8 @@ def test_heads_are_remembered_in_a_file_for_each_log(tmp_path: Path) -> None:
     assert again.seen("a") == {1: b"1" * 32}
     assert again.seen("b/../c") == {2: b"2" * 32}
     assert len(list(folder.iterdir())) == 2
+    assert sorted(again.origins()) == ["a", "b/../c"]
+    assert FileHeads(tmp_path / "none").origins() == []
 
 
 def test_the_largest_heads_are_kept(tmp_path: Path) -> None:
@@ -256,11 +258,15 @@ def test_a_damaged_memory_is_not_taken_for_an_empty_one(tmp_path: Path, text: by
     with pytest.raises(Malformed) as caught:
         heads.seen("a")
     assert caught.value.reason == "state-malformed"
+    if b"heads" not in text:
+        with pytest.raises(Malformed):
+            heads.origins()
 
 
 def test_heads_in_memory() -> None:
     heads = MemoryHeads()
     heads.remember("a", 1, b"1")
+    assert heads.origins() == ["a"]
     heads.remember("a", 1, b"2")
     assert heads.seen("a") == {1: b"1"} and heads.seen("b") == {}
 

@@ -258,6 +258,38 @@ def test_growth_is_proven_where_a_proof_can_be_had() -> None:
     assert reasons(head(HASHES), heads=heads, find_proof=lie) == ["log-fork"]
 
 
+def test_an_older_head_is_fine_where_the_log_still_goes_by_it() -> None:
+    def find(old: int, new: int) -> bytes:
+        return json.dumps(consistency(old, new)).encode()
+
+    def gone(old: int, new: int) -> bytes:
+        raise FileNotFoundError("no such size")
+
+    def down(old: int, new: int) -> bytes:
+        raise TimeoutError("no reply")
+
+    heads = MemoryHeads()
+    verify(head(HASHES), heads=heads)
+    older = head(HASHES[:5])
+    assert reasons(older, heads=heads, find_proof=gone) == ["log-rollback"]
+    unsure = verify(older, heads=heads, find_proof=down)
+    assert [c.reason for c in unsure.checks if c.name == "log-history"] == ["older-head"]
+    heads = MemoryHeads()
+    verify(head(HASHES), heads=heads)
+    assert verify(older, heads=heads, find_proof=find).verified
+    other = head([*HASHES[:3], HASHES[0]])
+    assert reasons(other, heads=heads, find_proof=find) == ["log-fork"]
+
+
+def test_a_node_that_begins_another_log_is_noticed() -> None:
+    heads = MemoryHeads()
+    verify(head(HASHES), heads=heads)
+    verdict = verify(head(HASHES[:1], origin=f"{ORIGIN}/0123456789abcdef"), heads=heads)
+    assert [c.reason for c in verdict.checks if c.name == "log-origin"] == ["log-replaced"]
+    first = verify(head(HASHES, Signer()), heads=MemoryHeads())
+    assert not [c for c in first.checks if c.name == "log-origin"]
+
+
 def test_consistency_is_with_a_head_that_was_seen() -> None:
     heads = MemoryHeads()
     assert reasons(consistency(2, 5), heads=heads) == ["old-head-unknown"]
@@ -282,6 +314,10 @@ def test_a_witness_that_the_policy_names_makes_the_log_witnessed() -> None:
     value = time.to_bytes(8, "big") + key.sign(cosigned_message(made, time))
     line = Signature(witness.name, witness.id, value).line()
     policy = {"witnesses": [witness.text()]}
+    seen = MemoryHeads()
+    seen.remember(ORIGIN, 7, bytes(32))
+    older = verify(head(HASHES) + line, policy=policy, heads=seen)
+    assert [c.reason for c in older.checks if c.name == "log-history"] == ["older-head"]
     verdict = verify(head(HASHES) + line, policy=policy)
     assert (verdict.verified, verdict.log) == (True, "witnessed")
     assert reasons(head(HASHES), policy=policy) == ["self-signed"]
