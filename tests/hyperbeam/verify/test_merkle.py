@@ -126,7 +126,7 @@ def test_another_program_agrees(size: int, data: st.DataObject) -> None:
     for number in range(size):
         tree.append_entry(b"%d" % number)
     root = merkle.root(HASHES[:size])
-    assert tree.get_state() == root
+    assert tree.get_root() == root
     index = data.draw(st.integers(0, size - 1))
     proof = tree.prove_inclusion(index + 1, size)
     pymerkle_inclusion(HASHES[index], root, proof)
