@@ -40,6 +40,20 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     assert status == 0, "\n".join(running.lines)
 
 
+@pytest.fixture(scope="session")
+def attested(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """The README's node with simulated GPUs."""
+    folder = tmp_path_factory.mktemp("attested")
+    settings = ["--port", "0", "--home", folder / "home", "--set", "sev_gpu.backend=simulated"]
+    settings += ["--set", "sev_gpu.simulated_gpus=2"]
+    running = NodeProcess([ROOT / "scripts" / "run", *settings], cwd=folder)
+    try:
+        yield running.ready()
+    finally:
+        status = running.stop()
+    assert status == 0, "\n".join(running.lines)
+
+
 @pytest.fixture
 def client(node: NodeProcess) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=node.url, timeout=120) as client:

@@ -24,19 +24,6 @@ ASK = {
 LENIENT = {"rims": "allow-missing", "ocsp": "skip"}
 
 
-@pytest.fixture(scope="module")
-def attested(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    folder = tmp_path_factory.mktemp("attested")
-    settings = ["--port", "0", "--home", folder / "home", "--profile", "inference"]
-    settings += ["--set", "sev_gpu.backend=simulated", "--set", "sev_gpu.simulated_gpus=2"]
-    running = NodeProcess([HYPERBEAM, "serve", *settings], cwd=folder)
-    try:
-        yield running.ready()
-    finally:
-        status = running.stop()
-    assert status == 0, "\n".join(running.lines)
-
-
 @pytest.fixture
 def api(attested: NodeProcess) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=attested.url, timeout=120) as client:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import GREETER
-from .process import ROOT, NodeProcess, serve
+from .process import HYPERBEAM, ROOT, NodeProcess, serve
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
@@ -17,29 +17,37 @@ SHELL = [text for language, text in BLOCKS if language == "sh"]
 PYTHON = [text for language, text in BLOCKS if language == "python"]
 TOML = [text for language, text in BLOCKS if language == "toml"]
 CURLS = [text for text in SHELL if text.startswith("curl")]
+VERIFYING = [text for text in SHELL if "hyperbeam verify" in text]
 RUN_BY = {
     "scripts/run\n": "the fixture `node`",
+    "scripts/run --set sev_gpu.backend=simulated\n": "the fixture `attested`",
     "scripts/test\n": "whoever runs this",
 }
 
 
-def shell(text: str, node: NodeProcess) -> str:
-    done = subprocess.run(
-        ["bash", "-euc", text.replace("8734", str(node.port)).replace("curl", "curl -sS -m 120")],
+def run(text: str, node: NodeProcess, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    text = text.replace("8734", str(node.port)).replace("curl", "curl -sS -m 120")
+    return subprocess.run(
+        ["bash", "-euc", text.replace(".venv/bin/hyperbeam", str(HYPERBEAM))],
         capture_output=True,
         text=True,
         timeout=120,
-        check=True,
+        cwd=cwd,
     )
+
+
+def shell(text: str, node: NodeProcess) -> str:
+    done = run(text, node)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_every_shell_block_is_run_by_a_test() -> None:
-    run = set(RUN_BY) | set(CURLS) | {SHELL[-1]}
+    run = {*RUN_BY, *CURLS, *VERIFYING, SHELL[-1]}
     assert set(SHELL) == run
     assert SHELL[-1].startswith("scripts/run --device-path my-devices\n")
     for script in RUN_BY:
-        assert os.access(ROOT / script.strip(), os.X_OK)
+        assert os.access(ROOT / script.split()[0], os.X_OK)
 
 
 def test_health(node: NodeProcess) -> None:
@@ -50,6 +58,16 @@ def test_chat(node: NodeProcess) -> None:
     answer = shell(CURLS[1], node)
     assert "Paris" in answer
     assert "smollm2-135m-instruct" in answer
+
+
+def test_verify(attested: NodeProcess, tmp_path: Path) -> None:
+    answer, receipt = VERIFYING
+    done = run(answer, attested, tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "NOT VERIFIED: root-not-trusted" in done.stdout
+    done = run(receipt, attested, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASSED: signed" in done.stdout
 
 
 @pytest.mark.parametrize("major", [2, 3])
