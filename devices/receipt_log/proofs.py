@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from hyperbeam import NotFound
+from hyperbeam.verify import merkle
 from hyperbeam.verify.checkpoint import SignedCheckpoint, VerifierKey
 
 from . import cosignatures
@@ -78,11 +79,15 @@ class Proofs:
             size = signed.checkpoint.size
             if old > size:
                 raise NotFound(str(old), f"the log has {size} leaves, fewer than {old}")
+            path = log.hashes.consistency(old, size)
+            roots = log.hashes.root(old), signed.checkpoint.root
+            if not merkle.verify_consistency(old, size, *roots, path):
+                raise _damaged(log)
             return {
                 "v": "hyperbeam.consistency/1",
                 "old": old,
                 "new": size,
-                "path": [item.hex() for item in log.hashes.consistency(old, size)],
+                "path": [item.hex() for item in path],
                 "checkpoint": signed.text(),
             }
 
@@ -130,16 +135,23 @@ class Proofs:
         size = signed.checkpoint.size
         if index >= size:
             raise NotFound(str(index), f"no leaf {index}: the head has {size} leaves, from 0 on")
+        leaf, path = log.hashes.leaf(index), log.hashes.inclusion(index, size)
+        if not merkle.verify_inclusion(leaf, index, size, path, signed.checkpoint.root):
+            raise _damaged(log)
         return {
             "v": "hyperbeam.inclusion/1",
             "index": index,
             "size": size,
-            "path": [item.hex() for item in log.hashes.inclusion(index, size)],
+            "path": [item.hex() for item in path],
             "checkpoint": signed.text(),
-            "leaf": log.hashes.leaf(index).hex(),
+            "leaf": leaf.hex(),
         }
 
     def _cosignatures(self, live: LiveLog) -> Cosignatures:
         if self._cosigned.folder != live.folder:
             self._cosigned = Cosignatures(live.folder, self._witnesses)
         return self._cosigned
+
+
+def _damaged(log: AnyLog) -> OSError:
+    return OSError(f"the hashes in {log.folder} do not prove its head: the file is damaged")
