@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -206,6 +207,9 @@ class _Verification:
             detail = "that confidential mode is on is known from the host alone"
             self._checks.unknown("confidential-mode", "declared", detail, "declared")
         checks = self._all_checks()
+        if trust != "nvidia":
+            # Until the chain leads to NVIDIA, no hardware has said anything.
+            checks = [_unsourced(check) for check in checks]
         reason = next((check.reason for check in checks if check.result == "fail"), "")
         return Verdict(
             verified=complete and not reason and trust == "nvidia",
@@ -239,6 +243,10 @@ class _Verification:
         if any(a is not None and a.reason.startswith("certificate-") for a in answers):
             return "revoked"
         return "good" if answers and all(a is None for a in answers) else "unchecked"
+
+
+def _unsourced(check: Check) -> Check:
+    return replace(check, source="unknown") if check.source == "hardware" else check
 
 
 _UNREAD = frozenset({"evidence", "report", "chain"})

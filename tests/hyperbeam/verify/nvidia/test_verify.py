@@ -442,3 +442,10 @@ def test_the_simulated_root_is_the_chains_last_certificate(world: World) -> None
     assert check(world, evidence).reason == "root-not-trusted"
     der = base64.b64encode(leaf.certificate.public_bytes(Encoding.DER)).decode()
     assert check(world, evidence | {"certificate": der}).reason == "chain-malformed"
+
+
+@pytest.mark.parametrize("trust", ["nvidia", None])
+def test_no_hardware_stands_behind_another_root(world: World, trust: str | None) -> None:
+    verdict = check(world, world.entry(NONCE), trust=trust or world.trust)
+    assert verdict.checks
+    assert "hardware" not in {check.source for check in verdict.checks}
