@@ -57,7 +57,10 @@ _FILE = click.Path(path_type=Path)
 @click.argument("source", metavar="FILE|URL|-")
 @click.option("--nonce", metavar="HEX", help="The nonce that you sent: 64 hex characters.")
 @click.option("--request", type=_FILE, help="The request's body, exactly as you sent it.")
-@click.option("--receipt", type=_FILE, help="The receipt of the answer or of the log proof.")
+@click.option(
+    "--receipt", type=_FILE, help="The receipt of the attested answer or of the log proof."
+)
+@click.option("--answer", type=_FILE, help="The saved reply that a receipt is about.")
 @click.option(
     "--keyset",
     "keysets",
@@ -104,6 +107,7 @@ def _verify(
     nonce: str | None,
     request: Path | None,
     receipt: Path | None,
+    answer: Path | None,
     keysets: tuple[str, ...],
     policy: Path | None,
     revoked: Path | None,
@@ -131,6 +135,7 @@ def _verify(
             policy=demanded if at is None else demanded.at(at),
             request=None if request is None else _read(request),
             receipt=None if receipt is None else _read(receipt),
+            answer=None if answer is None else _read(answer),
             keyset=[_source(where, fetch) for where in keysets if not _is_node(where)],
             find_keyset=_finder(nodes, fetch),
             find_proof=_proof_finder(nodes, fetch),

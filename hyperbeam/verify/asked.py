@@ -22,14 +22,15 @@ FindProof = Callable[[int, int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`nonce`: the verifier's own, in hex. `request`, `receipt`: what the document has to
-    agree with. `samples`: whether nonces that were published count; in tests only.
+    """`nonce`: the verifier's own, in hex. `request`, `receipt`, `answer`: what the document
+    has to agree with. `samples`: whether nonces that were published count; in tests only.
     """
 
     policy: Policy = field(default_factory=Policy)
     nonce: str | None = None
     request: bytes | None = None
     receipt: dict[str, Any] | None = None
+    answer: bytes | None = None
     keysets: tuple[KeySet, ...] = ()
     find_keyset: FindKeySet | None = None
     find_proof: FindProof | None = None

@@ -73,8 +73,6 @@ def check_request(findings: Findings, asked: Asked, said: dict[str, Any]) -> Non
 def check_model(findings: Findings, asked: Asked, said: dict[str, Any]) -> None:
     """Which model the node says it was, and how it knows."""
     checks, model, wanted = findings.checks, said["model"], asked.policy.models
-    if wanted is not None:
-        findings.demand("model")
     if model is None:
         checks.unknown("model", "model-unknown", "no model is named")
         return
@@ -92,7 +90,7 @@ def check_model(findings: Findings, asked: Asked, said: dict[str, Any]) -> None:
 def check_fresh(findings: Findings, asked: Asked, nonce: str | None, by: str) -> None:
     """Whether the verifier's own nonce is the one that was signed."""
     checks = findings.checks
-    if asked.policy.require_fresh or asked.nonce is not None:
+    if asked.nonce is not None:
         findings.demand("fresh")
     if asked.nonce is None:
         checks.unknown("fresh", "nonce-not-given", "say which nonce you sent to know how old it is")

@@ -37,6 +37,7 @@ def verify(
     policy: Policy | dict[str, Any] | None = None,
     request: bytes | None = None,
     receipt: bytes | str | dict[str, Any] | None = None,
+    answer: bytes | None = None,
     keyset: KeySetLike | list[KeySetLike] | None = None,
     find_keyset: FindKeySet | None = None,
     find_proof: FindProof | None = None,
@@ -54,12 +55,13 @@ def verify(
     came; a parsed answer is written out again and only then compared.
 
     `kind`: refuse any other. `nonce`: your own, 64 hex characters. `request`: the bytes that
-    you sent. `receipt`: that of the answer, or the one a log proof is about. `keyset`: of the
-    node, or a list; `find_keyset` gets one by its name. `revoked`: as `Revoked.parse` takes
-    it. `trust`: `simulated:<fingerprint>` of a made-up root, which never gives `verified`.
-    `rims`: a folder of reference manifests; `fetch` gets others, and OCSP answers
-    (`resources` says more than these two). `heads`: what was seen of logs before.
-    `samples`: take nonces that were published, in tests only.
+    you sent. `receipt`: that of the attested answer, or the one a log proof is about.
+    `answer`: the saved reply that a receipt is about. `keyset`: of the node, or a list;
+    `find_keyset` gets one by its name. `revoked`: as `Revoked.parse` takes it. `trust`:
+    `simulated:<fingerprint>` of a made-up root, which never gives `verified`. `rims`: a folder
+    of reference manifests; `fetch` gets others, and OCSP answers (`resources` says more than
+    these two). `heads`: what was seen of logs before; `find_proof` has the log prove that one
+    continues another. `samples`: take nonces that were published, in tests only.
 
     Raises Malformed for a document, or for something brought along, that cannot be read at
     all; everything else is a check in the verdict.
@@ -71,6 +73,7 @@ def verify(
         nonce=None if nonce is None else read_nonce(nonce),
         request=request,
         receipt=_receipt(receipt),
+        answer=answer,
         keysets=tuple(_keysets(keyset)),
         find_keyset=find_keyset,
         find_proof=find_proof,
@@ -81,8 +84,24 @@ def verify(
         samples=samples,
     )
     findings = Findings()
+    _demand(findings, asked.policy, found.kind)
     _check(findings, asked, found)
     return conclude(found.kind, findings, asked.policy)
+
+
+def _demand(findings: Findings, policy: Policy, kind: str) -> None:
+    """What the policy demands of every document of this kind, whether it can show it or not."""
+    if policy.nodes is not None:
+        findings.demand("node")
+    if kind in ("keyset", "consistency", "checkpoint"):
+        return
+    for wanted, name in (
+        (policy.models is not None, "model"),
+        (policy.require_fresh, "fresh"),
+        (policy.require_cpu, "cpu"),
+    ):
+        if wanted:
+            findings.demand(name)
 
 
 def _check(findings: Findings, asked: Asked, document: Document) -> None:
@@ -99,7 +118,7 @@ def _check(findings: Findings, asked: Asked, document: Document) -> None:
         case "evidence":
             _check_evidence(findings, asked, value)
         case "receipt":
-            check_receipt(findings, asked, value)
+            check_receipt(findings, asked, value, asked.answer)
         case "keyset":
             _check_keyset(findings, asked, value)
         case "inclusion":
@@ -111,12 +130,9 @@ def _check(findings: Findings, asked: Asked, document: Document) -> None:
 
 
 def _check_plain(findings: Findings, asked: Asked, document: Document) -> None:
-    if "attestation" not in document.value and asked.receipt is not None:
-        check_receipt(findings, asked, asked.receipt, answer=document.data)
-        return
     findings.demand("reply")
     if "attestation" not in document.value:
-        findings.checks.failed("reply", "no-attestation", "the answer has no attestation")
+        findings.checks.failed("reply", "no-attestation", _NO_ATTESTATION)
         return
     try:
         answer, model, attestation = split_plain(document.data)
@@ -132,9 +148,6 @@ def _check_plain(findings: Findings, asked: Asked, document: Document) -> None:
 
 def _check_stream(findings: Findings, asked: Asked, document: Document) -> None:
     split = split_stream(document.data)
-    if split.attestation is None and asked.receipt is not None:
-        check_receipt(findings, asked, asked.receipt, answer=document.data)
-        return
     findings.demand("reply")
     if split.complete:
         findings.checks.passed("reply", "a whole stream with one attestation before its end")
@@ -148,8 +161,12 @@ def _check_stream(findings: Findings, asked: Asked, document: Document) -> None:
         )  # fmt: skip
 
 
+_NO_ATTESTATION = (
+    "the answer has no attestation; to check it by its receipt, verify the receipt and give the "
+    "answer with it"
+)
 _STREAM = {
-    "no-attestation": "no event of the stream has an attestation",
+    "no-attestation": _NO_ATTESTATION,
     "stream-after-done": "something follows [DONE]",
     "stream-malformed": "an event is not a JSON object",
     "stream-two-attestations": "two events have an attestation",
@@ -186,8 +203,6 @@ def _check_keyset(findings: Findings, asked: Asked, value: dict[str, Any]) -> No
         return
     checks.passed("keyset", f"signed by the identity of {keyset.node}", "declared")
     check_node(asked, keyset.node, checks)
-    if asked.policy.nodes is not None:
-        findings.demand("node")
     now = asked.now or datetime.now(UTC)
     if keyset.lives_at(int(now.timestamp() * 1000)):
         checks.passed("keyset-life", "it is in force", "declared")

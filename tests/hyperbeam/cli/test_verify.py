@@ -163,11 +163,13 @@ def test_the_request_and_the_list_of_revoked_are_read(run: Run, put: Any) -> Non
     assert "node-not-allowed" in run(*words, "--policy", policy).output
 
 
-def test_a_plain_answer_with_its_receipt(run: Run, put: Any) -> None:
+def test_a_receipt_with_its_plain_answer(run: Run, put: Any) -> None:
     keyset = put("keyset.json", LOG_CASE.signer.keyset())
-    words = ("--receipt", put("receipt.json", RECEIPT), "--keyset", keyset)
-    assert run(put("answer.json", ANSWER), *words).exit_code == 0
-    assert "reply-mismatch" in run(put("answer.json", ANSWER[:-1] + b" }"), *words).output
+    words = (put("receipt.json", RECEIPT), "--keyset", keyset, "--answer")
+    assert run(*words, put("answer.json", ANSWER)).exit_code == 0
+    assert "reply-mismatch" in run(*words, put("answer.json", ANSWER[:-1] + b" }")).output
+    alone = run(put("answer.json", ANSWER), "--keyset", keyset, "--receipt", words[0])
+    assert alone.exit_code == 1 and "no-attestation" in alone.output
 
 
 def test_an_address_brings_its_key_set_and_its_proofs(run: Run, put: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -279,3 +281,25 @@ def test_no_list_or_policy_gives_more_than_a_refusal(text: Any) -> None:
             read(text)
         except Malformed as error:
             assert error.reason
+
+
+def test_base64_inside_base64_is_not_followed() -> None:
+    text = b"x" * 300_000
+    while len(text) < 16 << 20:
+        text = base64.b64encode(text * 4)
+    for large in (text, b'"' + text + b'"', b'{"token":"' + text + b'"}'):
+        with pytest.raises(Malformed):
+            found = document.read(large)
+            token.decode(found.value["token"])
+
+
+def test_verifying_starts_no_server_and_loads_none() -> None:
+    code = (
+        "import sys, hyperbeam.verify as v\n"
+        "early = {'lxml', 'cryptography'} & set(sys.modules)\n"
+        "assert not early, early\n"
+        "v.verify('[]')\n"
+        "loaded = {'starlette', 'uvicorn', 'hyperbeam.node', 'lmdb'} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -109,17 +109,30 @@ def test_what_is_signed_otherwise_is_no_receipt() -> None:
         assert reasons(made) == ["signature-invalid"]
 
 
-def test_a_plain_answer_is_checked_with_its_receipt() -> None:
-    verdict = verify(ANSWER, receipt=RECEIPT)
-    assert verdict.verified and verdict.kind == "answer" and verdict.shows == "signed"
-    assert verify(ANSWER + b"\n", receipt=json.dumps(RECEIPT)).verified
-    assert reasons(ANSWER.replace(b"you", b"You"), receipt=RECEIPT) == ["reply-mismatch"]
-    stream = SIGNER.make_receipt(None, STREAM + DONE)
-    assert verify(STREAM + DONE, receipt=stream).verified
+def test_a_receipt_is_compared_with_the_answer_it_is_about() -> None:
+    verdict = verify(RECEIPT, answer=ANSWER)
+    assert verdict.verified and verdict.kind == "receipt" and verdict.shows == "signed"
+    assert verify(json.dumps(RECEIPT), answer=ANSWER + b"\n").verified
+    assert reasons(RECEIPT, answer=ANSWER.replace(b"you", b"You")) == ["reply-mismatch"]
+    assert verify(SIGNER.make_receipt(None, STREAM + DONE), answer=STREAM + DONE).verified
     nothing = {**RECEIPT["response"], "sha256": None, "length": 0}
-    assert reasons(ANSWER, receipt=SIGNER.make_receipt(None, b"", response=nothing)) == [
-        "nothing-sent"
-    ]
+    unsent = SIGNER.make_receipt(None, b"", response=nothing)
+    assert reasons(unsent, answer=ANSWER) == ["nothing-sent"]
+
+
+def test_a_receipt_does_not_stand_in_for_an_attestation() -> None:
+    for answer in (ANSWER, STREAM + DONE):
+        made = SIGNER.make_receipt(None, answer)
+        assert reasons(answer, receipt=made) == ["no-attestation"]
+
+
+def test_a_policy_demands_what_a_receipt_cannot_show() -> None:
+    cpu = verify(RECEIPT, policy={"require_cpu": True})
+    assert (cpu.verified, cpu.reason) == (False, "not-checked")
+    assert reasons(RECEIPT, policy={"require_fresh": True}) == ["nonce-not-given"]
+    assert verify(RECEIPT, policy={"require_fresh": True}, nonce=NONCE).verified
+    assert reasons(RECEIPT, policy={"models": ["00" * 32]}) == ["model-not-allowed"]
+    assert verify(head(HASHES), policy={"require_cpu": True, "require_fresh": True}).verified
 
 
 def test_an_attested_answer_agrees_with_its_receipt() -> None:

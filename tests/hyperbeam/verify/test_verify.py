@@ -407,6 +407,8 @@ def test_evidence_alone_needs_the_verifiers_nonce() -> None:
         assert CASE.verify(document, nonce=NONCE).simulated
         assert "nonce-not-given" in reasons(document)
         assert "nonce-mismatch" in reasons(document, nonce="00" * 32)
+        for policy in ({"nodes": [CASE.signer.node]}, {"models": ["cd" * 32]}):
+            assert reasons(document, nonce=NONCE, policy=policy) == ["not-checked"]
     said = {"evidences": evidences, "nonce": NONCE}
     assert CASE.verify(said, nonce=NONCE).simulated
     assert "nonce-not-given" in reasons(said)
