@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from hyperbeam import ConfigError, Unavailable
+from hyperbeam import ConfigError
 from hyperbeam.verify import Policy, nvidia
 from hyperbeam.verify.checks import Checks, Malformed
 from hyperbeam.verify.nvidia.resources import RIM_SERVICE
@@ -17,10 +15,11 @@ from hyperbeam.verify.nvidia.resources import RIM_SERVICE
 from .collect import Evidence, unavailable
 from .config import SevGpuConfig
 from .fetch import fetcher
+from .threads import Slots
 
 T = TypeVar("T")
 
-MAX_WAITING = 64
+MAX_WAITING = 32
 """Verifications that may wait for a thread."""
 _GENUINE = ("chain", "report-signature", "nonce")
 
@@ -47,9 +46,9 @@ class Checker:
             deadline=config.verify_timeout,
         )
         self.offline = replace(self.online, fetch=None)
-        self._pool = ThreadPoolExecutor(config.verify_threads, "sev_gpu verify")
-        self._most = config.verify_threads + MAX_WAITING
-        self._running = 0
+        self._slots = Slots(config.verify_threads, MAX_WAITING)
+        # Answers wait for the node's own checks, which therefore wait for nobody's.
+        self._own = Slots(1, config.queue)
 
     async def own(self, evidences: list[Evidence], nonce: str) -> nvidia.Verdict:
         """The verdict on what a collector gave, without the network.
@@ -58,7 +57,7 @@ class Checker:
         """
         # An answer does not wait for the status service, so the last word it said counts.
         policy = self._for_own(cached=True)
-        verdict = await self.run(
+        verdict = await self._own.run(
             lambda: nvidia.verify(evidences, nonce, policy, resources=self.offline)
         )
         checks = Checks(verdict.checks)
@@ -85,16 +84,4 @@ class Checker:
 
     async def run(self, function: Callable[[], T]) -> T:
         """`function` in a worker thread. Raises Unavailable where too many wait for one."""
-        if self._running >= self._most:
-            raise Unavailable("too many verifications are under way; try again", error="busy")
-        self._running += 1
-        future = asyncio.get_running_loop().run_in_executor(self._pool, function)
-        future.add_done_callback(self._ended)
-        return await future
-
-    def _ended(self, future: asyncio.Future[Any]) -> None:
-        self._running -= 1
-
-    def close(self) -> None:
-        """Give up what has not begun."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        return await self._slots.run(function)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import json
-import logging
-import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hyperbeam import (
     BadRequest,
     Device,
-    HyperbeamError,
     Message,
     MethodNotAllowed,
     TooLarge,
@@ -31,6 +27,7 @@ from .checking import Checker
 from .config import SevGpuConfig
 from .queue import ReportQueue
 from .reports import Report, Reporter
+from .upkeep import Upkeep
 
 if TYPE_CHECKING:
     from hyperbeam.node import Node
@@ -39,8 +36,6 @@ JSON = "application/json"
 TEXT = "text/plain"
 MODES = ("each", "batch")
 MAX_ASKED = 64 * 1024
-
-log = logging.getLogger("hyperbeam.sev_gpu")
 
 
 class SevGpu(Device):
@@ -58,13 +53,14 @@ class SevGpu(Device):
         self._choice = collect.Choice(collect.make(config))
         self._checker = Checker(config, self._choice.simulated_root)
         self._reporter = Reporter(node, self._choice, self._checker)
-        self._queue: ReportQueue[Report] = ReportQueue(self._reporter.make, config.queue)
-        self._first: asyncio.Task[None] | None = None
+        self._queue: ReportQueue[Report] = ReportQueue(self._make, config.queue)
+        self.upkeep = Upkeep(
+            node, self._choice, self._checker, lambda nonce: self._queue.each(nonce, self.name)
+        )
 
     async def start(self) -> None:
         """Try the GPUs once, beside everything else: it also says which they are."""
-        if self.config.backend not in ("simulated", "replay", "none"):
-            self._first = asyncio.create_task(self._try_once(), name="sev_gpu first report")
+        self.upkeep.start()
 
     async def ready(self, url: str) -> str:
         """A line where evidence is simulated, or cannot be had though the config asks for it."""
@@ -80,11 +76,8 @@ class SevGpu(Device):
 
     async def stop(self) -> None:
         """End reports and verifications."""
-        if self._first is not None:
-            self._first.cancel()
-            await asyncio.wait([self._first])
         await self._queue.aclose()
-        self._checker.close()
+        await self.upkeep.stop()
         await self._choice.aclose()
 
     def describe(self) -> Message:
@@ -119,6 +112,7 @@ class SevGpu(Device):
         keyset = self.node.keys.current.name
         text, hashed = challenge(keyset, nonce)
         report = await self._queue.each(hashed, str(_private(request).get("client", "")))
+        _check_cpu(report, keyset)
         answer = {"challenge": text, "nonce": hashed, "keyset": keyset, **report.as_dict()}
         return _reply(_dump(answer), JSON)
 
@@ -182,8 +176,7 @@ class SevGpu(Device):
         else:
             nonce, place = hashlib.sha256(raw.encode()).hexdigest(), None
             report = await self._queue.each(nonce, client)
-        if report.cpu is not None and report.cpu["keyset"] != said.get("keyset"):
-            raise collect.unavailable("the node changed its key set meanwhile; ask again", 1)
+        _check_cpu(report, said.get("keyset"))
         return {"nonce": nonce, "batch": place, **report.as_dict()}
 
     def _judge(self, body: bytes, nonce: str | None) -> verifying.Outcome:
@@ -193,27 +186,15 @@ class SevGpu(Device):
             return verifying.refused(error)
         return verifying.judge(question, self._checker, self.node.keys.find)
 
-    async def _try_once(self) -> None:
-        """Have the GPUs sign a challenge, put them into the key set, and look up what to check by.
+    async def _make(self, nonce: str) -> Report:
+        report = await self._reporter.make(nonce)
+        self.upkeep.seen(report)
+        return report
 
-        The look-up asks NVIDIA's services, so that answers need not.
-        """
-        try:
-            collector = await self._choice.find()
-            _, nonce = challenge(self.node.keys.current.name, secrets.token_hex(32))
-            report = await self._queue.each(nonce, self.name)
-            modes = await collector.info()
-            if modes.get("cc") is not None and modes.get("devtools") is not None:
-                ueids = [str(claims["ueid"]) for claims in report.claims]
-                gpu = {"cc": modes["cc"], "devtools": modes["devtools"], "ueids": ueids}
-                await asyncio.to_thread(self.node.keys.set_gpu, gpu)
-            verdict = await self._checker.look_up(report.evidences, nonce)
-            log.info(
-                "%d GPUs by %s: %s", len(report.evidences), collector.name,
-                verdict.reason or "verified",
-            )  # fmt: skip
-        except HyperbeamError as error:
-            log.info("no evidence at the start: %s", error.detail)
+
+def _check_cpu(report: Report, keyset: Any) -> None:
+    if report.cpu is not None and report.cpu["keyset"] != keyset:
+        raise collect.unavailable("the node changed its key set meanwhile; ask again", 1)
 
 
 def _nonce_to_sign(base: Any, request: Message) -> str:

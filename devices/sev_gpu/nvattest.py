@@ -29,7 +29,7 @@ class NvattestCollector:
     async def available(self) -> str:
         """Why not: no such program, or no NVIDIA driver for it to ask."""
         if shutil.which(self._program) is None:
-            return f"there is no program {self._program!r}; install it or set sev_gpu.nvattest"
+            return "there is no such program; install it, or say where it is in sev_gpu.nvattest"
         return driver_problem(self._driver, self._explicit)
 
     async def collect(self, nonce: bytes) -> list[Evidence]:

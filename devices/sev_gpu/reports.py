@@ -11,7 +11,7 @@ from hyperbeam.verify import token
 from hyperbeam.verify.challenge import gpu_digest
 
 from .checking import Checker
-from .collect import Choice, Evidence
+from .collect import REAL, Choice, Evidence
 
 if TYPE_CHECKING:
     from hyperbeam.node import Node
@@ -21,11 +21,13 @@ CPU_DEVICE = "snp@1.0"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`token`: base64 of the JSON of `evidences`. `cpu`: the CPU's quote over the same, or None.
+    """`nonce`: what the GPUs signed, in hex. `token`: base64 of the JSON of `evidences`.
 
-    `verified`: by the operator's policy, as far as is known without asking the network.
+    `cpu`: the CPU's quote over the same, or None. `verified`: by the operator's policy, as
+    far as is known without asking the network.
     """
 
+    nonce: str
     backend: str
     evidences: list[Evidence]
     token: str
@@ -60,11 +62,12 @@ class Reporter:
         evidences = await collector.collect(bytes.fromhex(nonce))
         verdict = await self._checker.own(evidences, nonce)
         return Report(
+            nonce=nonce,
             backend=collector.name,
             evidences=evidences,
             token=token.encode([*evidences]),
             claims=verdict.claims,
-            verified=verdict.verified and verdict.trust == "nvidia",
+            verified=verdict.verified and verdict.trust == "nvidia" and collector.name in REAL,
             reason=verdict.reason,
             cpu=await self._cpu(nonce, evidences),
         )

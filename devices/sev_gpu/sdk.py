@@ -39,7 +39,7 @@ class SdkCollector:
                 "python3.12 -m venv sdk && sdk/bin/pip install nv-attestation-sdk"
             )
         if shutil.which(self._python) is None:
-            return f"sev_gpu.sdk_python: there is no program {self._python!r}"
+            return "sev_gpu.sdk_python names no program"
         return driver_problem(self._driver, self._explicit)
 
     async def collect(self, nonce: bytes) -> list[Evidence]:

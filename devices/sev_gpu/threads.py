@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from hyperbeam import Unavailable
+
 from .collect import unavailable
 
 T = TypeVar("T")
@@ -84,3 +86,29 @@ class Lane:
         self._lock.release()
         if not running.cancelled():
             running.exception()
+
+
+class Slots:
+    """Runs calls in threads, `count` at a time; `waiting` more may wait for their turn.
+
+    A caller that leaves does not stop its call, which holds its slot until it returns.
+    """
+
+    def __init__(self, count: int, waiting: int) -> None:
+        self._free = asyncio.Semaphore(count)
+        self._most = waiting
+        self._waiting = 0
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """What `function` gives. Raises Unavailable `busy` where too many wait."""
+        if self._waiting >= self._most and self._free.locked():
+            raise Unavailable("too many verifications are under way; try again", error="busy")
+        self._waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self._waiting -= 1
+        running = in_thread(function)
+        running.add_done_callback(lambda _: self._free.release())
+        await asyncio.wait([running])
+        return running.result()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hyperbeam import BadRequest
-from hyperbeam.verify import KeySet, Policy, Verdict, jcs, verify
+from hyperbeam.verify import KeySet, Verdict, jcs, verify
 from hyperbeam.verify.checks import Malformed
 
 from .asked import Asked
@@ -67,17 +67,9 @@ def judge(asked: Asked, checker: Checker, find_keyset: FindKeySet) -> Outcome:
             verdict = second if second.trust == "simulated" else verdict
     except Malformed as error:
         return refused(error)
-    missing = _missing(asked.kind, policy)
-    verified = verdict.verified and verdict.trust == "nvidia" and not missing
-    reason = "" if verified else verdict.reason or missing or "not-verified"
+    verified = verdict.verified and verdict.trust == "nvidia"
+    reason = "" if verified else verdict.reason or "not-verified"
     return Outcome(verified, reason, {**verdict.as_dict(), "verified": verified, "reason": reason})
-
-
-def _missing(kind: str, policy: Policy) -> str:
-    """What the policy demands and this kind of document cannot show."""
-    if kind != "attestation" and (policy.nodes is not None or policy.models is not None):
-        return "statement-not-given"
-    return "cpu-not-given" if kind == "evidence" and policy.require_cpu else ""
 
 
 def refused(error: Malformed) -> Outcome:

@@ -107,7 +107,7 @@ async def test_endless_output_is_cut(tmp_path: Path) -> None:
 
 async def test_why_it_is_not_available(tmp_path: Path) -> None:
     missing = collector(str(tmp_path / "nvattest"))
-    assert "there is no program" in await missing.available()
+    assert "there is no such program" in await missing.available()
     path = printing(tmp_path / "nvattest", {})
     assert await collector(path).available() == ""
     automatic = NvattestCollector(SevGpuConfig(nvattest=path), driver=tmp_path / "nvidiactl")

@@ -19,6 +19,7 @@ from tests.hyperbeam.conftest import StartNode
 
 from .conftest import GENEROUS, ask, client, device
 from .nvml_stub import NvmlStub, build
+from .pki import OcspResponder, RimService
 
 NONCE = bytes.fromhex("ab" * 32)
 
@@ -169,9 +170,7 @@ async def test_a_driver_that_is_not_nvidias_gives_a_node_no_evidence(
 async def test_the_key_set_names_the_gpus(stub: NvmlStub, start_node: StartNode) -> None:
     policy = {**GENEROUS, "trust": f"simulated:{stub.simulator.fingerprint}"}
     node = await start_node(sev_gpu__backend="auto", sev_gpu__policy=policy)
-    first = device(node)._first
-    assert first is not None
-    await first
+    await device(node).upkeep.settled()
     found = await ask(node, nonce=NONCE.hex(), client="x")
     assert found["backend"] == "nvml" and found["verified"] is False
     gpu = node.keys.current.message["gpu"]
@@ -180,3 +179,41 @@ async def test_the_key_set_names_the_gpus(stub: NvmlStub, start_node: StartNode)
     async with client(node) as http:
         info = (await http.get("/info")).json()
     assert info["backend"] == "nvml" and info["cc"] is True and len(info["gpus"]) == 2
+
+
+async def test_answers_do_not_wait_for_what_is_looked_up(
+    stub: NvmlStub, start_node: StartNode
+) -> None:
+    simulator = stub.simulator
+    rims, responder = RimService(simulator.rims(), "silent"), OcspResponder(simulator.ocsp)
+    with rims, responder:
+        node = await start_node(
+            sev_gpu__policy={"trust": f"simulated:{simulator.fingerprint}"},
+            sev_gpu__rim_url=rims.url,
+            sev_gpu__ocsp_url=responder.url,
+            sev_gpu__verify_timeout=600,
+        )
+        found = await ask(node, nonce=NONCE.hex(), client="x")
+        assert [one["measres"] for one in found["claims"]] != ["success"] * 2
+        while not rims.asked:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        found = await ask(node, nonce=NONCE.hex(), client="x")
+        assert [one["measres"] for one in found["claims"]] != ["success"] * 2
+
+
+async def test_what_was_looked_up_is_remembered(stub: NvmlStub, start_node: StartNode) -> None:
+    simulator = stub.simulator
+    rims, responder = RimService(simulator.rims()), OcspResponder(simulator.ocsp)
+    with rims, responder:
+        node = await start_node(
+            sev_gpu__policy={"trust": f"simulated:{simulator.fingerprint}"},
+            sev_gpu__rim_url=rims.url,
+            sev_gpu__ocsp_url=responder.url,
+        )
+        await device(node).upkeep.settled()
+        assert rims.asked and responder.asked
+        rims.behaviour = responder.behaviour = "error"
+        found = await ask(node, nonce=NONCE.hex(), client="x")
+        assert [one["measres"] for one in found["claims"]] == ["success"] * 2
+        verdict = await device(node)._checker.own(found["evidences"], NONCE.hex())
+        assert (verdict.revocation, verdict.reason) == ("good", "simulated")

@@ -102,4 +102,4 @@ async def test_an_environment_without_the_sdk(tmp_path: Path) -> None:
         await sdk.collect(bytes.fromhex(NONCE))
     assert "sdk_python" in await SdkCollector(SevGpuConfig()).available()
     gone = SdkCollector(SevGpuConfig(sdk_python=str(tmp_path / "python")))
-    assert "there is no program" in await gone.available()
+    assert "names no program" in await gone.available()
