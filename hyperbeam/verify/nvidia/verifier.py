@@ -13,7 +13,7 @@ from . import chain as chains
 from . import claims, device, golden, report
 from .device import Gpu
 from .evidence import Evidence, read, read_nonce
-from .fetching import Fetcher
+from .fetching import Fetcher, without_nvidia
 from .ocsp import Answer, Revocation
 from .policy import Policy
 from .resources import Resources
@@ -47,7 +47,10 @@ class _Verification:
         self._policy = policy
         self._resources = resources
         self._now = now
-        self._fetcher = Fetcher(resources.fetch, resources.deadline)
+        fetch = resources.fetch
+        if fetch is not None and policy.trust != "nvidia":
+            fetch = without_nvidia(fetch)
+        self._fetcher = Fetcher(fetch, resources.deadline)
         self._checks = Checks()
         self._gpus: list[Gpu] = []
         self._claims: list[dict[str, Any]] = []

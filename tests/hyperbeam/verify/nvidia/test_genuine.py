@@ -258,3 +258,17 @@ def test_another_architecture_than_the_chips(arch: str) -> None:
 
 def test_a_flag_in_the_evidence_counts_for_nothing() -> None:
     assert check({**entry(), "simulated": True, "verified": False}).verified is True
+
+
+def test_nvidia_is_asked_nine_times_about_a_gpu_of_its_own() -> None:
+    asked: list[str] = []
+
+    def fetch(url: str, body: bytes | None, content_type: str) -> bytes:
+        asked.append(url)
+        raise ConnectionRefusedError(url)
+
+    resources = Resources(rim_folder=samples.RIMS, fetch=fetch)
+    verdict = verify([entry()], NONCE, Policy(), resources=resources, now=THEN)
+    assert verdict.reason == "ocsp-unreachable"
+    assert len(asked) == 9
+    assert {url.split("/")[2] for url in asked} == {"ocsp.ndis.nvidia.com"}

@@ -44,7 +44,7 @@ def check(
     **policy: Any,
 ) -> Verdict:
     asked = Policy.parse({"ocsp": "skip", "trust": world.trust, **policy})
-    resources = resources or Resources(fetch=fetch)
+    resources = resources or Resources(fetch=fetch, rim_url="http://rim.test")
     return verify(list(entries), NONCE.hex(), asked, resources=resources, now=NOW)
 
 
@@ -283,7 +283,7 @@ def test_an_expired_rim_at_hand_is_asked_for_again(world: World, tmp_path: Path)
     folder = rims(tmp_path, world.driver_rim(chain=[old, world.rim_root]), world.vbios_rim())
     assert check(world, world.entry(NONCE), resources=folder).reason == "driver-rim-expired"
     fetch = service(**{world.driver_id: world.driver_rim()})
-    online = Resources(rim_folder=tmp_path, fetch=fetch)
+    online = Resources(rim_folder=tmp_path, fetch=fetch, rim_url="http://rim.test")
     assert check(world, world.entry(NONCE), resources=online).reason == "simulated"
 
 
@@ -316,7 +316,7 @@ def test_a_service_that_hangs_ends_with_the_deadline(world: World) -> None:
         release.wait()
         return b""
 
-    resources = Resources(fetch=fetch, deadline=0.05)
+    resources = Resources(fetch=fetch, rim_url="http://rim.test", deadline=0.05)
     assert check(world, world.entry(NONCE), resources=resources).reason == "driver-rim-timeout"
     release.set()
 
@@ -449,3 +449,20 @@ def test_no_hardware_stands_behind_another_root(world: World, trust: str | None)
     verdict = check(world, world.entry(NONCE), trust=trust or world.trust)
     assert verdict.checks
     assert "hardware" not in {check.source for check in verdict.checks}
+
+
+@pytest.mark.parametrize("ocsp", ["require", "cached", "skip"])
+def test_nvidia_is_never_asked_about_simulated_gpus(world: World, ocsp: str) -> None:
+    asked: list[str] = []
+
+    def fetch(url: str, body: bytes | None, content_type: str) -> bytes:
+        asked.append(url)
+        raise ConnectionRefusedError(url)
+
+    resources = Resources(fetch=fetch)
+    verdict = check(world, world.entry(NONCE), resources=resources, ocsp=ocsp)
+    assert verdict.reason == "driver-rim-missing"
+    more = {"ocsp": ocsp, "rims": "allow-missing"}
+    verdict = check(world, world.entry(NONCE), resources=resources, **more)
+    assert verdict.reason == ("simulated" if ocsp == "skip" else "ocsp-missing")
+    assert not [url for url in asked if "nvidia" in url]
