@@ -12,7 +12,7 @@ from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_o
 
 from hyperbeam.verify.nvidia import Fetch
 
-MAX_REPLY = 256 << 20
+MAX_REPLY = 128 << 20
 TIMEOUT = 20.0
 _CHUNK = 256 << 10
 _SCHEMES = ("http", "https")

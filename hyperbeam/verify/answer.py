@@ -16,7 +16,8 @@ from .events import Event, read_events
 from .reading import read_json, read_object
 
 MALFORMED = "answer-malformed"
-MAX_BYTES = 256 << 20
+MAX_BYTES = 128 << 20
+MAX_LINES = 1_000_000
 MAX_ITEMS = 2_000_000
 DONE = b"[DONE]"
 _CHUNK_KEYS = ("id", "object", "created", "model")
@@ -91,6 +92,8 @@ def split_stream(body: bytes) -> Split:
     """Take a saved event stream apart. Raises Malformed for one that is too large."""
     if len(body) > MAX_BYTES:
         raise Malformed(f"the stream is over {MAX_BYTES >> 20} MiB", MALFORMED)
+    if body.count(b"\n") + body.count(b"\r") > MAX_LINES:
+        raise Malformed(f"the stream has over {MAX_LINES:,} lines", MALFORMED)
     found: _Attested | None = None
     first: dict[str, Any] | None = None
     attested = done = False

@@ -186,3 +186,8 @@ def test_no_bytes_give_more_than_a_refusal(body: bytes) -> None:
     assert body.startswith(split.answer)
     with pytest.raises(Malformed):
         split_plain(body)
+
+
+def test_a_stream_of_too_many_lines_is_refused() -> None:
+    with pytest.raises(Malformed, match="lines"):
+        split_stream(b"\n" * 1_000_001)
