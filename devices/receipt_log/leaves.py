@@ -8,7 +8,6 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from .hashes import HashFile
@@ -21,6 +20,7 @@ CREATE TABLE IF NOT EXISTS logs (
     log INTEGER PRIMARY KEY, origin TEXT NOT NULL, size INTEGER NOT NULL
 );
 """
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 class Leaves:
@@ -53,8 +53,8 @@ class Leaves:
         with self._lock:
             try:
                 self._fill(log, origin, hashes, size)
-            except sqlite3.DatabaseError:
-                self._renew()
+            except sqlite3.DatabaseError as error:
+                self._renew(error)
                 raise
 
     def keep(self, logs: Iterable[int]) -> None:
@@ -64,8 +64,8 @@ class Leaves:
             try:
                 for table in ("leaves", "logs"):
                     self._table.execute(f"DELETE FROM {table} WHERE log NOT IN ({known})")
-            except sqlite3.DatabaseError:
-                self._renew()
+            except sqlite3.DatabaseError as error:
+                self._renew(error)
                 raise
 
     def find(self, leaf: bytes) -> tuple[int, int] | None:
@@ -74,8 +74,8 @@ class Leaves:
         with self._lock:
             try:
                 row = self._table.execute(query, (leaf,)).fetchone()
-            except sqlite3.DatabaseError:
-                self._renew()
+            except sqlite3.DatabaseError as error:
+                self._renew(error)
                 raise
         return None if row is None else (row[0], row[1])
 
@@ -109,10 +109,10 @@ class Leaves:
             raise
         return table
 
-    def _renew(self) -> None:
-        """Begin with an empty table. What fails here is tried again at the next error."""
-        self.complete = False
-        with suppress(sqlite3.Error, OSError):
+    def _renew(self, error: sqlite3.DatabaseError) -> None:
+        """Begin with an empty table where this one is damaged."""
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+            self.complete = False
             self._table.close()
             self._remove()
             self._table = self._connect()

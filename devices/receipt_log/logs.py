@@ -11,10 +11,12 @@ import fcntl
 import logging
 import os
 import secrets
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from hyperbeam import ConfigError
 from hyperbeam.verify import jcs
@@ -23,6 +25,7 @@ from .leaves import Leaves
 from .one_log import Broken, EndedLog, LiveLog, Signer, last_head
 
 V = "hyperbeam.log/1"
+T = TypeVar("T")
 ORIGIN = "hyperbeam/receipts/"
 
 log = logging.getLogger("hyperbeam.receipt_log")
@@ -40,7 +43,7 @@ class Logs:
         self._lock: int | None = None
         self._live: LiveLog | None = None
         self._leaves: Leaves | None = None
-        self._writing = threading.Lock()
+        self._writing = threading.RLock()
         self._failed = ""
         self._kept: int | None = None
         self._old: list[LiveLog] = []
@@ -61,7 +64,7 @@ class Logs:
         try:
             self._live = self._resume(unused and fresh)
             self._leaves = Leaves(self._folder / "leaves.sqlite")
-            self._index()
+            self._mended(self._index)
             head = last_head(self.live.folder)
             self._kept = head.checkpoint.size if head is not None else None
         except BaseException:
@@ -88,7 +91,7 @@ class Logs:
             if self._failed:
                 self._begin_next(self._failed)
                 self._failed = ""
-            self._index()
+            self._mended(self._index)
             places = {leaf: found[1] for leaf in leaves if (found := self.find(leaf))}
             new = [leaf for leaf in dict.fromkeys(leaves) if leaf not in places]
             first = self._append(new)
@@ -98,8 +101,7 @@ class Logs:
 
     def find(self, leaf: bytes) -> tuple[int, int] | None:
         """The number of the log and the leaf's index in it; None: no log proves it."""
-        assert self._leaves is not None
-        return self._leaves.find(leaf)
+        return self._mended(lambda: self._find(leaf))
 
     @contextmanager
     def log(self, number: int) -> Iterator[LiveLog | EndedLog | None]:
@@ -203,6 +205,23 @@ class Logs:
             self._leaves.complete = True
         live = self.live
         self._leaves.fill(_number(live.folder), live.origin, live.hashes, live.size)
+
+    def _find(self, leaf: bytes) -> tuple[int, int] | None:
+        assert self._leaves is not None
+        if not self._leaves.complete:
+            with self._writing:
+                self._index()
+        return self._leaves.find(leaf)
+
+    def _mended(self, work: Callable[[], T]) -> T:
+        """Do `work`, and once more where that found the table damaged and made it anew."""
+        try:
+            return work()
+        except sqlite3.DatabaseError:
+            if self._leaves is None or self._leaves.complete:
+                raise
+        log.warning("the table of leaves in %s was damaged: it is made anew", self._folder)
+        return work()
 
     def _folders(self) -> list[Path]:
         """The logs' folders, in the order in which they were begun."""

@@ -1,7 +1,6 @@
 """The writer is killed before each step of its writing, and started again."""
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -18,19 +17,14 @@ from hyperbeam.verify import checkpoint as notes
 from hyperbeam.verify import merkle
 from hyperbeam.verify.checkpoint import ED25519, SignedCheckpoint, VerifierKey
 
-from .logs import check_growth, check_no_fork, proves
+from .logs import FAST, check_growth, check_no_fork, proves
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """In memory where there is such a place: what is killed here is not the machine."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as name:
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=FAST) as name:
         yield Path(name)
 
 
