@@ -25,9 +25,18 @@ _GENUINE = ("chain", "report-signature", "nonce")
 
 
 class Checker:
-    """Checks evidence by the operator's policy. `simulated`: the root that this node made up."""
+    """Checks evidence by the operator's policy.
 
-    def __init__(self, config: SevGpuConfig, simulated: str = "") -> None:
+    `simulated`: SHA-256 of the root that this node made up, "" for none; `simulated_fetch`
+    stands for NVIDIA's services where evidence is under that root.
+    """
+
+    def __init__(
+        self,
+        config: SevGpuConfig,
+        simulated: str = "",
+        simulated_fetch: nvidia.Fetch | None = None,
+    ) -> None:
         try:
             self.policy = Policy.parse(dict(config.policy))
         except Malformed as error:
@@ -45,7 +54,8 @@ class Checker:
             cache=nvidia.Cache(),
             deadline=config.verify_timeout,
         )
-        self.offline = replace(self.online, fetch=None)
+        self.made_up = replace(self.online, fetch=simulated_fetch)
+        self._offline = self.made_up if simulated else replace(self.online, fetch=None)
         self._slots = Slots(config.verify_threads, MAX_WAITING)
         # Answers wait for the node's own checks, which therefore wait for nobody's.
         self._own = Slots(1, config.queue)
@@ -58,7 +68,7 @@ class Checker:
         # An answer does not wait for the status service, so the last word it said counts.
         policy = self._for_own(cached=True)
         verdict = await self._own.run(
-            lambda: nvidia.verify(evidences, nonce, policy, resources=self.offline)
+            lambda: nvidia.verify(evidences, nonce, policy, resources=self._offline)
         )
         checks = Checks(verdict.checks)
         if verdict.trust == "none" or not all(checks.ok(name) for name in _GENUINE):

@@ -28,8 +28,6 @@ class Collector(Protocol):
     """One way to have the GPUs sign a nonce."""
 
     name: str
-    simulated_root: str
-    """SHA-256 (hex) of a made-up root certificate; "" where reports are the hardware's."""
 
     async def available(self) -> str:
         """Why it cannot be used now; "" where it can."""
@@ -77,11 +75,6 @@ class Choice:
     def __init__(self, collectors: Mapping[str, Collector]) -> None:
         self.collectors = collectors
         self._used: Collector | None = None
-
-    @property
-    def simulated_root(self) -> str:
-        """SHA-256 (hex) of the root that this node makes up; "" where it simulates nothing."""
-        return next((one.simulated_root for one in self.collectors.values()), "")
 
     async def find(self) -> Collector:
         """The collector to use now. Raises Unavailable with every reason why there is none."""

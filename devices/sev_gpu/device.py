@@ -27,6 +27,7 @@ from .checking import Checker
 from .config import SevGpuConfig
 from .queue import ReportQueue
 from .reports import Report, Reporter
+from .simulated import SimulatedCollector
 from .upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class SevGpu(Device):
         config = config or SevGpuConfig()
         super().__init__(node, config)
         self._choice = collect.Choice(collect.make(config))
-        self._checker = Checker(config, self._choice.simulated_root)
+        self._checker = _checker(config, self._choice)
         self._reporter = Reporter(node, self._choice, self._checker)
         self._queue: ReportQueue[Report] = ReportQueue(self._make, config.queue)
         self.upkeep = Upkeep(
@@ -190,6 +191,13 @@ class SevGpu(Device):
         report = await self._reporter.make(nonce)
         self.upkeep.seen(report)
         return report
+
+
+def _checker(config: SevGpuConfig, choice: collect.Choice) -> Checker:
+    made_up = choice.collectors.get("simulated")
+    if not isinstance(made_up, SimulatedCollector):
+        return Checker(config)
+    return Checker(config, made_up.simulated_root, made_up.fetch)
 
 
 def _check_cpu(report: Report, keyset: Any) -> None:

@@ -18,7 +18,6 @@ class NvattestCollector:
     """Asks `nvattest collect-evidence`. Its exit status has 8 bits only, so its JSON is read."""
 
     name = "nvattest"
-    simulated_root = ""
 
     def __init__(self, config: SevGpuConfig, driver: Path = DRIVER) -> None:
         self._program = config.nvattest

@@ -49,7 +49,6 @@ class NvmlCollector:
     """Asks every GPU at the same time, each in a thread and under a lock of its own."""
 
     name = "nvml"
-    simulated_root = ""
 
     def __init__(self, config: SevGpuConfig) -> None:
         self._limit = config.timeout

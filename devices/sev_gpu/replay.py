@@ -20,7 +20,6 @@ class ReplayCollector:
     """Reads a folder with a report (hex) and its certificates (PEM)."""
 
     name = "replay"
-    simulated_root = ""
 
     def __init__(self, config: SevGpuConfig) -> None:
         if not in_tests():

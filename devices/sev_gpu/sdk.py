@@ -23,7 +23,6 @@ class SdkCollector:
     """Runs sdk_child.py: `{"nonce": hex}` on its input, `{"evidences": [...]}` on its output."""
 
     name = "nv-attestation-sdk"
-    simulated_root = ""
 
     def __init__(self, config: SevGpuConfig, driver: Path = DRIVER) -> None:
         self._python = config.sdk_python

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import functools
+import hashlib
+import json
 from typing import Any
+from urllib.parse import unquote
 
 from .collect import Evidence
 from .config import SevGpuConfig
@@ -28,6 +33,25 @@ class SimulatedCollector:
         """Reports that take as long as the config says."""
         await asyncio.sleep(self._delay)
         return await asyncio.to_thread(self.simulator.evidence, nonce)
+
+    def fetch(self, url: str, body: bytes | None, content_type: str) -> bytes:
+        """What NVIDIA's two services would say of these GPUs; asks no network.
+
+        Raises FileNotFoundError for a manifest that there is none of.
+        """
+        if body is not None:
+            return self.simulator.ocsp(body)
+        id = unquote(url.rpartition("/")[2])
+        rim = self._rims.get(id)
+        if rim is None:
+            raise FileNotFoundError(id)
+        digest = hashlib.sha256(rim).hexdigest()
+        reply = {"id": id, "rim": base64.b64encode(rim).decode(), "sha256": digest}
+        return json.dumps(reply).encode()
+
+    @functools.cached_property
+    def _rims(self) -> dict[str, bytes]:
+        return self.simulator.rims()
 
     async def info(self) -> dict[str, Any]:
         """GPUs that say they are simulated, and the fingerprint of their root."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hyperbeam import BadRequest
-from hyperbeam.verify import KeySet, Verdict, jcs, verify
+from hyperbeam.verify import KeySet, Verdict, jcs, nvidia, verify
 from hyperbeam.verify.checks import Malformed
 
 from .asked import Asked
@@ -47,7 +47,7 @@ def judge(asked: Asked, checker: Checker, find_keyset: FindKeySet) -> Outcome:
             raise FileNotFoundError("this node does not know it; post it as `keyset`")
         return jcs.encode(found)
 
-    def check(trust: str | None) -> Verdict:
+    def check(trust: str | None, resources: nvidia.Resources) -> Verdict:
         return verify(
             asked.document,
             kind=asked.kind,
@@ -56,14 +56,14 @@ def judge(asked: Asked, checker: Checker, find_keyset: FindKeySet) -> Outcome:
             keyset=[*posted],
             find_keyset=find,
             trust=trust,
-            resources=checker.online,
+            resources=resources,
             samples=in_tests(),
         )
 
     try:
-        verdict = check(None)
+        verdict = check(None, checker.online)
         if verdict.trust == "none" and checker.simulated and policy.gpu.trust == "nvidia":
-            second = check(f"simulated:{checker.simulated}")
+            second = check(f"simulated:{checker.simulated}", checker.made_up)
             verdict = second if second.trust == "simulated" else verdict
     except Malformed as error:
         return refused(error)

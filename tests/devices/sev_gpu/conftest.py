@@ -1,5 +1,4 @@
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,9 @@ from tests.hyperbeam.verify.documents import ANSWER, BACKEND, MODEL, NONCE, REQU
 GENEROUS = {"ocsp": "skip", "rims": "allow-missing"}
 """All that simulated evidence can meet but for its root."""
 
-Attest = Callable[..., Awaitable[dict[str, Any]]]
+NOWHERE = "http://127.0.0.1:1"
+"""Where nobody answers: no test asks NVIDIA."""
+OFFLINE = {"sev_gpu__rim_url": NOWHERE, "sev_gpu__ocsp_url": NOWHERE}
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +28,7 @@ def _outside_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def node(start_node: StartNode) -> Node:
     """A node that simulates one GPU."""
-    return await start_node(sev_gpu__backend="simulated", sev_gpu__policy=GENEROUS)
+    return await start_node(sev_gpu__backend="simulated", **OFFLINE)
 
 
 def device(node: Node) -> SevGpu:

@@ -23,6 +23,7 @@ from tests.hyperbeam.verify.documents import Signer
 from .conftest import (
     FIXTURES,
     GENEROUS,
+    OFFLINE,
     SAMPLE,
     SAMPLE_CLOCK,
     SAMPLE_NONCE,
@@ -60,7 +61,8 @@ async def of_2024(start_node: StartNode, monkeypatch: pytest.MonkeyPatch) -> Nod
     monkeypatch.setenv("HYPERBEAM_TESTS", "1")
     policy = {"rim_clock": SAMPLE_CLOCK, "ocsp": "skip"}
     rims = str(FIXTURES / "rims")
-    return await start_node(sev_gpu__backend="none", sev_gpu__policy=policy, sev_gpu__rims=rims)
+    settings_ = {"sev_gpu__policy": policy, "sev_gpu__rims": rims, **OFFLINE}
+    return await start_node(sev_gpu__backend="none", **settings_)
 
 
 async def post(node: Node, value: Any, **params: str) -> httpx.Response:
@@ -190,6 +192,7 @@ async def test_an_attestation_gets_the_full_check(node: Node) -> None:
         # Everything holds but for the root, which is nobody's.
         assert verdict["verified"] is False and verdict["reason"] == "simulated"
         assert verdict["trust"] == "simulated" and verdict["kind"] == "attestation"
+        assert verdict["measurements"] == "success" and verdict["revocation"] == "good"
         results = {check["name"]: check["result"] for check in verdict["checks"]}
         assert results["statement-signature"] == results["nonce"] == "pass"
         assert "fail" not in {r for name, r in results.items() if name != "gpu-trust"}
@@ -273,7 +276,7 @@ async def test_a_statement_that_the_receipt_key_did_not_sign(node: Node) -> None
 
 async def test_key_sets_of_other_nodes(node: Node, start_node: StartNode) -> None:
     posted = await attestation(node)
-    stranger = await start_node(sev_gpu__backend="none", sev_gpu__policy=GENEROUS)
+    stranger = await start_node(sev_gpu__backend="none", **OFFLINE)
     assert (await whole(stranger, posted))["reason"] == "root-not-trusted"
     unknown = [c for c in (await whole(stranger, posted))["checks"] if c["name"] == "keyset"]
     assert unknown[0]["reason"] == "keyset-unreachable"
@@ -299,11 +302,12 @@ async def test_the_reply_of_generate_needs_the_callers_nonce(node: Node) -> None
 
 
 async def test_no_setting_makes_simulated_evidence_true(start_node: StartNode) -> None:
-    node = await start_node(sev_gpu__backend="simulated", sev_gpu__policy=GENEROUS)
+    node = await start_node(sev_gpu__backend="simulated", sev_gpu__policy=GENEROUS, **OFFLINE)
     fingerprint = device(node)._checker.simulated
     trusting = await start_node(
         sev_gpu__backend="none",
         sev_gpu__policy={**GENEROUS, "trust": f"simulated:{fingerprint}"},
+        **OFFLINE,
     )
     posted = await attestation(node)
     posted["keyset"] = node.keys.current.message
