@@ -34,7 +34,7 @@ def decode(text: Any) -> list[Any]:
         raise Malformed("the token is not base64", MALFORMED) from None
     if base64.b64encode(data).decode() != text:
         raise Malformed("the token's base64 has bits left over", MALFORMED)
-    value = read_json(data, "the token", MALFORMED, _MAX_ITEMS)
-    if not isinstance(value, list):
-        raise Malformed("the token holds no list of evidence", MALFORMED)
+    if not (data.startswith(b"[") and data.endswith(b"]")):
+        raise Malformed("the token is not base64 of a list of evidence alone", MALFORMED)
+    value: list[Any] = read_json(data, "the token", MALFORMED, _MAX_ITEMS)
     return value
