@@ -196,7 +196,7 @@ class Inference(Device):
             "backend": {
                 "kind": backend.kind,
                 "where": backend.where,
-                "settings": dict(backend.settings),
+                "settings": backend.settings,
             },
         }
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from hyperbeam import HyperbeamError, Message
-from hyperbeam.declared import canonical
 from hyperbeam.verify import receipt as receipts
 from hyperbeam.verify.jcs import MAX_INTEGER
 
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 End = Literal["complete", "error", "cut", "left"]
 HEADER = "x-receipt-id"
+GATHER = 16 * 1024
+"""Bytes of a stream that are hashed and read together."""
 DIED = "backend_died"
 """The code of an error event by which the node says that the backend ended early."""
 
@@ -53,10 +54,11 @@ class Record:
         self.request = digest_of(wanted.body if body is None else body)
         self.forwarded = wanted.forwarded()
         self.model = backend.identity().as_dict()
-        self.backend = {
+        settings = backend.settings
+        self.backend: dict[str, Any] = {
             "kind": backend.kind,
             "where": backend.where,
-            "settings": canonical(backend.settings),
+            "settings": settings,
         }
         self.nonce = wanted.nonce
         self.nonce_by = "node" if wanted.nonce is None else "client"
@@ -167,15 +169,27 @@ class StreamRecord(Record):
         self._sha256 = hashlib.sha256()
         self._length = 0
         self._outputs = StreamOutputs()
+        # Many pieces at once are hashed and read for half of what each would cost.
+        self._gathered: list[bytes] = []
+        self._look_at = GATHER
 
     def sent(self, data: bytes) -> None:
         """Take what was handed to the socket."""
-        self._sha256.update(data)
+        self._gathered.append(data)
         self._length += len(data)
+        if self._length >= self._look_at:
+            self._look()
+
+    def _look(self) -> None:
+        data = b"".join(self._gathered)
+        self._gathered.clear()
+        self._look_at = self._length + GATHER
+        self._sha256.update(data)
         self._outputs.feed(data)
 
     def ended(self, complete: bool) -> None:
         """Make the receipt."""
+        self._look()
         seen = self._outputs
         self.answer_id = None if seen.id is None else seen.id[:1024]
         if seen.error:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from hyperbeam import Message
@@ -28,7 +28,7 @@ class ModelIdentity:
 
     def as_dict(self) -> dict[str, Any]:
         """As statements and receipts have it."""
-        return asdict(self)
+        return {"name": self.name, "sha256": self.sha256, "size": self.size, "by": self.by}
 
 
 class Backend(Protocol):
@@ -62,8 +62,11 @@ class Backend(Protocol):
         """Whether the model's chat template knows tools."""
 
     @property
-    def settings(self) -> Mapping[str, Any]:
-        """On what the bytes of an answer depend beside the model; known once it is ready."""
+    def settings(self) -> dict[str, Any]:
+        """On what the bytes of an answer depend beside the model; known once it is ready.
+
+        As statements have it: what canonical JSON can hold (`hyperbeam.declared.canonical`).
+        """
 
     def identity(self) -> ModelIdentity:
         """What is known now of the model that runs."""

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from hyperbeam import ConfigError, Message, models
+from hyperbeam.declared import canonical
 from hyperbeam.models.manifest import Changed, Manifest, ModelFiles, gguf_files
 from hyperbeam.serve.child import Child
 from hyperbeam.serve.child import State as ChildState
@@ -149,7 +150,7 @@ class LlamaBackend:
         return []
 
     @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """Engine, CPU and llama.cpp's settings."""
         return self._settings
 
@@ -286,7 +287,7 @@ class LlamaBackend:
         with contextlib.suppress(ValueError):
             self._ready = json.loads(line)
             about = {name: self._ready[name] for name in ("engine", "cpu")}
-            self._settings = {**about, **self._ready["settings"]}
+            self._settings = canonical({**about, **self._ready["settings"]})
             self._end_health_check()
             self._health = asyncio.create_task(self._until_healthy(), name="llama health")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from hyperbeam import Message
@@ -26,7 +25,7 @@ class NoBackend:
         return []
 
     @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> dict[str, Any]:
         return {}
 
     def identity(self) -> ModelIdentity:

@@ -82,7 +82,7 @@ class Dummy:
         self.url = ""
         self.headers = HEADERS
         self.where: Where = "child"
-        self.settings: dict[str, Any] = {"slots": 2, "temperature": 0.5}
+        self.settings: dict[str, Any] = {"slots": 2, "temperature": "0.5"}
         self.model_sha256: str | None = "5a" * 32
         self.unknown = ""
         self._server: asyncio.Server | None = None

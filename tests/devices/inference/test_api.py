@@ -438,7 +438,7 @@ async def test_what_the_device_says_of_itself(room: Room) -> None:
         "backend": {
             "kind": "dummy",
             "where": "child",
-            "settings": {"slots": 2, "temperature": 0.5},
+            "settings": {"slots": 2, "temperature": "0.5"},
         },
     }
     assert body(await room.get("inference_opts")) == opts

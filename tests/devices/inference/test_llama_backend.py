@@ -207,7 +207,12 @@ async def test_describe_names_what_answers_depend_on(backend):
         "weight_repacking": False,
     }
     assert about["settings"] == expected
-    assert backend.settings == {**expected, "engine": about["engine"], "cpu": about["cpu"]}
+    assert backend.settings == {
+        **expected,
+        "temperature": "0.0",
+        "engine": about["engine"],
+        "cpu": about["cpu"],
+    }
 
 
 async def test_killed_it_comes_back_at_the_same_address(backend):

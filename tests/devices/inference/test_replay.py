@@ -178,7 +178,7 @@ async def test_a_signature_that_does_not_hold_is_said(room: Room) -> None:
         ({"model": "another"}, "model_differs", "another"),
         ({"model_sha256": "00" * 32}, "weights_differ", "00000"),
         ({"model_sha256": None}, "weights_differ", "not known"),
-        ({"settings": {"slots": 3, "temperature": 0.5}}, "settings_differ", "slots"),
+        ({"settings": {"slots": 3, "temperature": "0.5"}}, "settings_differ", "slots"),
         ({"kind": "other"}, "settings_differ", "kind"),
     ],
 )
