@@ -174,15 +174,15 @@ class ReceiptLog(Device):
 def _is_unused(home: Path) -> bool:
     """Whether the node's address is sure to be new, so that it cannot have had a log before.
 
-    An identity that was brought here from elsewhere is older than the home's lock, or has
-    made key sets before.
+    One that was made in this start is younger than the home's lock and has no key sets; one
+    that was brought here is older, or of the same tick of the clock.
     """
     try:
         made = (home / "identity.key").stat().st_ctime_ns
         locked = (home / "lock").stat().st_ctime_ns
     except OSError:
         return False
-    return made >= locked and not any((home / "keysets").glob("*.json"))
+    return made > locked and not any((home / "keysets").glob("*.json"))
 
 
 def _witness(text: str) -> notes.VerifierKey:
