@@ -7,13 +7,17 @@ integers that every JSON reader keeps exact.
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any
+
+import msgspec
 
 from .checks import Malformed
 from .reading import read_object
 
 MAX_INTEGER = 2**53 - 1
+
+# What passes `_check` it writes as RFC 8785 has it; atoms are the only subclass of str.
+_ENCODER = msgspec.json.Encoder(order="sorted", enc_hook=str)
 
 
 def encode(value: Any) -> bytes:
@@ -22,9 +26,10 @@ def encode(value: Any) -> bytes:
     Raises ValueError for anything else, integers past 2^53 - 1 and lone surrogates included.
     """
     _check(value)
-    return json.dumps(
-        value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True
-    ).encode()
+    try:
+        return _ENCODER.encode(value)
+    except UnicodeEncodeError:
+        raise ValueError("the text has a lone surrogate in it") from None
 
 
 def digest(value: Any) -> str:
