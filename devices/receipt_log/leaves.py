@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .hashes import HashFile
@@ -20,6 +20,7 @@ CREATE TABLE IF NOT EXISTS logs (
     log INTEGER PRIMARY KEY, origin TEXT NOT NULL, size INTEGER NOT NULL
 );
 """
+_AT_A_TIME = 500
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
@@ -68,16 +69,21 @@ class Leaves:
                 self._renew(error)
                 raise
 
-    def find(self, leaf: bytes) -> tuple[int, int] | None:
-        """The log and the index of the leaf with this hash."""
-        query = "SELECT log, place FROM leaves WHERE leaf = ?"
+    def find(self, leaves: Sequence[bytes]) -> dict[bytes, tuple[int, int]]:
+        """The log and the index of each leaf, by its hash, that any log has."""
+        found: dict[bytes, tuple[int, int]] = {}
         with self._lock:
             try:
-                row = self._table.execute(query, (leaf,)).fetchone()
+                for start in range(0, len(leaves), _AT_A_TIME):
+                    some = leaves[start : start + _AT_A_TIME]
+                    marks = ", ".join("?" * len(some))
+                    query = f"SELECT leaf, log, place FROM leaves WHERE leaf IN ({marks})"
+                    rows = self._table.execute(query, some)
+                    found |= {leaf: (log, place) for leaf, log, place in rows}
             except sqlite3.DatabaseError as error:
                 self._renew(error)
                 raise
-        return None if row is None else (row[0], row[1])
+        return found
 
     def _fill(self, log: int, origin: str, hashes: HashFile, size: int) -> None:
         row = self._table.execute("SELECT origin, size FROM logs WHERE log = ?", (log,)).fetchone()

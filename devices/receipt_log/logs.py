@@ -28,6 +28,21 @@ V = "hyperbeam.log/1"
 T = TypeVar("T")
 ORIGIN = "hyperbeam/receipts/"
 
+_WHY = {
+    "hashes-ahead": "the node ended in the middle of a write, or the state is an older one",
+    "hashes-cut": "the file of hashes was cut, or is an older one",
+    "hashes-missing": "the file of hashes is gone",
+    "hashes-replaced": "the file of hashes is a copy, or its owner, mode or times were changed",
+    "log-missing": "the node's key may have signed a log that is not here",
+    "machine-restarted": "the disk may have been set back while the machine was off",
+    "other-node": "the log here is of another key",
+    "root-mismatch": "the file of hashes is damaged",
+    "state-damaged": "the log's state cannot be read",
+    "state-missing": "the log's state is gone",
+    "write-failed": "the disk was full or failed",
+}
+"""Reasons for another log, and what they mean for the operator."""
+
 log = logging.getLogger("hyperbeam.receipt_log")
 
 
@@ -92,7 +107,8 @@ class Logs:
                 self._begin_next(self._failed)
                 self._failed = ""
             self._mended(self._index)
-            places = {leaf: found[1] for leaf in leaves if (found := self.find(leaf))}
+            found = self._mended(lambda: self._find(leaves))
+            places = {leaf: index for leaf, (_, index) in found.items()}
             new = [leaf for leaf in dict.fromkeys(leaves) if leaf not in places]
             first = self._append(new)
             self._index()
@@ -101,7 +117,7 @@ class Logs:
 
     def find(self, leaf: bytes) -> tuple[int, int] | None:
         """The number of the log and the leaf's index in it; None: no log proves it."""
-        return self._mended(lambda: self._find(leaf))
+        return self._mended(lambda: self._find([leaf])).get(leaf)
 
     @contextmanager
     def log(self, number: int) -> Iterator[LiveLog | EndedLog | None]:
@@ -182,8 +198,9 @@ class Logs:
         origin = f"{self._origin}/{secrets.token_hex(8)}"
         begun = LiveLog.begin(self._folder / str(number), origin, record)
         log.warning(
-            "the log of receipts begins anew as %s (%s); what was logged before stays in %s",
+            "the log of receipts begins anew as %s: %s (%s); what was logged before stays in %s",
             origin,
+            _WHY[reason],
             reason,
             self._folder,
         )
@@ -206,12 +223,12 @@ class Logs:
         live = self.live
         self._leaves.fill(_number(live.folder), live.origin, live.hashes, live.size)
 
-    def _find(self, leaf: bytes) -> tuple[int, int] | None:
+    def _find(self, leaves: Sequence[bytes]) -> dict[bytes, tuple[int, int]]:
         assert self._leaves is not None
         if not self._leaves.complete:
             with self._writing:
                 self._index()
-        return self._leaves.find(leaf)
+        return self._leaves.find(leaves)
 
     def _mended(self, work: Callable[[], T]) -> T:
         """Do `work`, and once more where that found the table damaged and made it anew."""

@@ -29,12 +29,13 @@ that you get, compare them with other people's, or demand a witness that you tru
 
 A head is signed only over what the disk has. After anything that might have brought back
 an older state (a restored backup, a copy of the node's folder, a kill in the middle of a
-write, a start of the machine) the node does not go on under the same name: it begins a log
-named hyperbeam/receipts/<address>/<16 hex>, whose first leaf is the canonical JSON
-{{"v": "hyperbeam.log/1", previous, reason}}, with the last head of the log before. The head
-as JSON (accept: application/json) shows it as "begins", and the logs that ended. What is in
-those is still proven, under their last heads. An image of a running machine, memory
-included, is beyond what a node can notice: that is what witnesses are for.
+write, another owner of the files, a start of the machine) the node does not go on under the
+same name: it begins a log named hyperbeam/receipts/<address>/<16 hex>, whose first leaf is
+the canonical JSON {{"v": "hyperbeam.log/1", previous, reason}}, with the last head of the log
+before. The head as JSON (accept: application/json) shows it as "begins", and the logs that
+ended. What is in those is still proven, under their last heads. A node cannot notice that a
+whole machine with its memory, or a file system under a machine that runs on, was set back
+exactly: that is what witnesses are for.
 """
 
 

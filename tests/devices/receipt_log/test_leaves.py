@@ -26,23 +26,32 @@ def leaves(tmp_path: Path) -> Iterator[Leaves]:
 
 def test_it_holds_exactly_so_many(leaves: Leaves, hashes: HashFile) -> None:
     leaves.fill(1, "a", hashes, 4)
-    assert leaves.find(leaf(3)) == (1, 3)
-    assert leaves.find(leaf(4)) is None
+    assert leaves.find([leaf(3)]) == {leaf(3): (1, 3)}
+    assert leaves.find([leaf(4)]) == {}
     leaves.fill(1, "a", hashes, 10)
-    assert leaves.find(leaf(9)) == (1, 9)
+    assert leaves.find([leaf(9)]) == {leaf(9): (1, 9)}
     leaves.fill(1, "a", hashes, 2)
-    assert leaves.find(leaf(1)) == (1, 1)
-    assert leaves.find(leaf(2)) is None
+    assert leaves.find([leaf(1)]) == {leaf(1): (1, 1)}
+    assert leaves.find([leaf(2)]) == {}
+
+
+def test_many_at_a_time(leaves: Leaves, tmp_path: Path) -> None:
+    hashes = HashFile.create(tmp_path / "many")
+    hashes.append([leaf(number) for number in range(1200)])
+    leaves.fill(1, "a", hashes, 1100)
+    found = leaves.find([leaf(number) for number in range(1200)])
+    assert found == {leaf(number): (1, number) for number in range(1100)}
+    hashes.close()
 
 
 def test_the_last_log_filled_in_has_it(leaves: Leaves, hashes: HashFile) -> None:
     leaves.fill(1, "a", hashes, 4)
     leaves.fill(2, "b", hashes, 3)
-    assert leaves.find(leaf(2)) == (2, 2)
-    assert leaves.find(leaf(3)) == (1, 3)
+    assert leaves.find([leaf(2)]) == {leaf(2): (2, 2)}
+    assert leaves.find([leaf(3)]) == {leaf(3): (1, 3)}
     leaves.keep([2])
-    assert leaves.find(leaf(3)) is None
-    assert leaves.find(leaf(2)) == (2, 2)
+    assert leaves.find([leaf(3)]) == {}
+    assert leaves.find([leaf(2)]) == {leaf(2): (2, 2)}
 
 
 def test_another_log_of_the_number_is_filled_in_anew(
@@ -53,9 +62,9 @@ def test_another_log_of_the_number_is_filled_in_anew(
     other.append([leaf(20), leaf(0)])
     leaves.fill(1, "b", other, 2)
     other.close()
-    assert leaves.find(leaf(20)) == (1, 0)
-    assert leaves.find(leaf(0)) == (1, 1)
-    assert leaves.find(leaf(1)) is None
+    assert leaves.find([leaf(20)]) == {leaf(20): (1, 0)}
+    assert leaves.find([leaf(0)]) == {leaf(0): (1, 1)}
+    assert leaves.find([leaf(1)]) == {}
 
 
 def damage(path: Path) -> None:
