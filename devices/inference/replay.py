@@ -208,10 +208,10 @@ class Replays:
 
 def _api(said: Mapping[str, Any]) -> API:
     path: str = said["endpoint"] if _is_receipt(said) else said["request"]["path"]
-    path = path.partition("?")[0].rstrip("/")
-    if path.endswith("/chat/completions"):
+    parts = [part.partition("&")[0] for part in path.partition("?")[0].split("/") if part]
+    if parts[-2:] == ["chat", "completions"]:
         return "chat"
-    if path.endswith("/completions"):
+    if parts[-1:] == ["completions"]:
         return "completions"
     raise Conflict(f"There is no making {path[:200]!r} again: only completions are.")
 

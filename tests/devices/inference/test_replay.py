@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from devices.inference.outputs import Output
-from devices.inference.replay import _difference
+from devices.inference.replay import Conflict, _api, _difference
 from hyperbeam.verify import answer as answers
 from hyperbeam.verify.receipt import parse as parse_receipt
 
@@ -278,3 +278,25 @@ async def test_a_node_that_is_not_ready_replays_nothing(room: Room, dummy: Dummy
     question = await asked(room, "completions", {"prompt": "x"})
     dummy.state = "loading"
     assert (await refusal(room.post("replay", question))).error == "loading"
+
+
+@pytest.mark.parametrize(
+    ("path", "api"),
+    [
+        ("/~inference@1.0/chat/completions", "chat"),
+        ("/v1/chat/completions?tee=true&nonce=/x", "chat"),
+        ("/~inference@1.0/v1/chat&a=1/completions&tee=true", "chat"),
+        ("/~inference@1.0/completions&tee=true/", "completions"),
+        ("/v1/completions", "completions"),
+        ("/~inference@1.0/replay", None),
+        ("/v1/chat", None),
+        ("/", None),
+    ],
+)
+def test_which_api_a_path_names(path: str, api: str | None) -> None:
+    said = {"v": "hyperbeam.receipt/1", "endpoint": path}
+    if api is None:
+        with pytest.raises(Conflict):
+            _api(said)
+    else:
+        assert _api(said) == _api({"v": "", "request": {"path": path}}) == api
