@@ -21,12 +21,16 @@ _OTHERS = 0o077
 
 
 class Identity:
-    """An Ed25519 key. `public` are its 32 bytes, `address` their SHA-256 in base64url."""
+    """An Ed25519 key. `public` are its 32 bytes, `address` their SHA-256 in base64url.
 
-    __slots__ = ("_key", "address", "public")
+    `new`: made just now, so that it cannot have signed anything before.
+    """
 
-    def __init__(self, key: Ed25519PrivateKey) -> None:
+    __slots__ = ("_key", "address", "new", "public")
+
+    def __init__(self, key: Ed25519PrivateKey, *, new: bool = False) -> None:
         self._key = key
+        self.new = new
         self.public = key.public_key().public_bytes_raw()
         self.address = signing.address(self.public)
 
@@ -39,7 +43,8 @@ class Identity:
         """
         path = home / FILE
         try:
-            if not os.path.lexists(path):
+            new = not os.path.lexists(path)
+            if new:
                 _make(path)
             with path.open("rb") as file:
                 mode = os.fstat(file.fileno()).st_mode
@@ -54,7 +59,7 @@ class Identity:
                 f"the node's key {path} is open to other users: `chmod 600 {path}`, and if they "
                 "may have read it, move it away so that the node makes another"
             )
-        return cls(_read(path, pem))
+        return cls(_read(path, pem), new=new)
 
     def sign(self, context: bytes, data: bytes) -> bytes:
         """The 64 bytes of the signature over `context`, a zero byte and `data`."""

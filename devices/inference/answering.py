@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ROOT = "/~inference@1.0/"
 ENDPOINTS = {"chat": ROOT + "chat/completions", "completions": ROOT + "completions"}
-"""The paths as statements and receipts name them, whichever of their other names was called."""
+"""The paths as receipts name them, whichever of their other names was called."""
 
 
 class Answering:
@@ -38,10 +38,15 @@ class Answering:
         self.config = config
         self.render = render
 
-    async def answer(self, wanted: Generation, client: str) -> Message | Stream:
-        """The reply to `wanted`; `client` is who asks. Raises HyperbeamError."""
-        attester = Attester(self.node, self.backend, wanted, client) if wanted.tee else None
-        if attester is not None:
+    async def answer(self, wanted: Generation, client: str, target: str) -> Message | Stream:
+        """The reply to `wanted`; `client` is who asks, `target` the path that was sent.
+
+        Raises HyperbeamError.
+        """
+        attester = None
+        if wanted.tee:
+            path = target or ENDPOINTS[wanted.api]
+            attester = Attester(self.node, self.backend, wanted, path, client)
             await attester.check()
         if wanted.stream:
             return await self._stream(wanted, attester)

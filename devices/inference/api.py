@@ -151,7 +151,7 @@ class Inference(Device):
             "%d choices, stream %s, seed %d by the %s",
             len(wanted.calls), wanted.stream, wanted.seed, wanted.seed_by,
         )  # fmt: skip
-        return await self._answering().answer(wanted, marks.client(request))
+        return await self._answering().answer(wanted, marks.client(request), marks.target(request))
 
     @key(rest=True)
     async def receipt(self, base: Message, request: Message) -> Message:

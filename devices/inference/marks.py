@@ -42,6 +42,11 @@ def client(request: Message) -> str:
     return str(_private(request).get("client", ""))
 
 
+def target(request: Message) -> str:
+    """The path and query as they were sent; "" of a call from inside the node."""
+    return str(_private(request).get("target", ""))
+
+
 def _private(base: Message) -> Mapping[str, Any]:
     private = base.get("priv")
     return private if isinstance(private, Mapping) else {}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hyperbeam import BadRequest, HyperbeamError, Message
+from hyperbeam.verify.seed import derive
 
 from . import rules
 from .strict_json import parse_object
@@ -158,7 +159,7 @@ def read(
     seed = fields.get("seed")
     seed_by = "node" if seed is None else "client"
     if seed is None:
-        seed = derive_seed(body, nonce)
+        seed = derive(body, nonce)
     stream = bool(fields.get("stream"))
     include_usage = bool((fields.get("stream_options") or {}).get("include_usage"))
     asked, alternatives = _ask(api, fields, max_tokens)
@@ -179,18 +180,6 @@ def read(
         nonce=nonce,
         tee=tee,
     )
-
-
-def derive_seed(body: bytes, nonce: str | None) -> int:
-    """The seed of a request that names none: 31 bits of its own bytes.
-
-    The first 31 bits of SHA-256("hyperbeam.seed/1" || 0x00 || nonce || SHA-256(body)),
-    the nonce as its 64 ASCII characters, nothing where there is none.
-    """
-    digest = hashlib.sha256(
-        b"hyperbeam.seed/1\0" + (nonce or "").encode() + hashlib.sha256(body).digest()
-    ).digest()
-    return int.from_bytes(digest[:4], "big") >> 1
 
 
 def _take_options(fields: Mapping[str, Any], request: Message) -> tuple[Tee, str | None]:

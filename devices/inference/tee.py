@@ -35,12 +35,15 @@ _OF_EVIDENCE = ("nonce", "batch", "backend", "evidences", "token", "claims", "ve
 
 
 class Attester:
-    """Attests answers of `backend`; `client` is who waits, for a fair order."""
+    """Attests answers of `backend` to requests for `path`; `client` waits, in a fair order."""
 
-    def __init__(self, node: Node, backend: Backend, wanted: Generation, client: str) -> None:
+    def __init__(
+        self, node: Node, backend: Backend, wanted: Generation, path: str, client: str
+    ) -> None:
         self._node = node
         self._backend = backend
         self._wanted = wanted
+        self._path = path
         self._client = client
 
     async def check(self) -> None:
@@ -114,7 +117,7 @@ class Attester:
             "config": record.keyset.config,
             "request": {
                 "method": METHOD,
-                "path": record.endpoint,
+                "path": self._path,
                 **record.request.as_dict(),
                 "body": wanted.body.decode() if whole else None,
             },

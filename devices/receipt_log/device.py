@@ -7,7 +7,6 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hyperbeam import (
@@ -55,12 +54,10 @@ class ReceiptLog(Device):
         self._logs = Logs(node.home / "log", node.identity.address, lambda: node.keys.current)
         self._writer = Writer(node.receipts, self._logs, config.gather)
         self._proofs: Proofs | None = None
-        # Before any device starts, because that may make the first key set.
-        self._unused = _is_unused(node.home)
 
     async def start(self) -> None:
         """Continue the log, or begin one where that is not known to be safe."""
-        await asyncio.to_thread(self._logs.open, unused=self._unused)
+        await asyncio.to_thread(self._logs.open, unused=self.node.identity.new)
         self._proofs = Proofs(self._logs, self._witnesses)
         self._writer.start()
 
@@ -169,20 +166,6 @@ class ReceiptLog(Device):
             log.error("the log of receipts cannot be read: %s", error)
             detail = "the log cannot be read now; try again, or see the node's log"
             raise Unavailable(detail, error="log_unavailable") from None
-
-
-def _is_unused(home: Path) -> bool:
-    """Whether the node's address is sure to be new, so that it cannot have had a log before.
-
-    One that was made in this start is younger than the home's lock and has no key sets; one
-    that was brought here is older, or of the same tick of the clock.
-    """
-    try:
-        made = (home / "identity.key").stat().st_ctime_ns
-        locked = (home / "lock").stat().st_ctime_ns
-    except OSError:
-        return False
-    return made > locked and not any((home / "keysets").glob("*.json"))
 
 
 def _witness(text: str) -> notes.VerifierKey:

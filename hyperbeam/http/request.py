@@ -26,8 +26,8 @@ def build(scope: Scope, body: bytes) -> Message:
 
     Headers that describe the connection are left out, credentials stand only under
     `priv["headers"]`. A header can set neither of the keys named above nor a private one.
-    `priv["client"]` is the peer's address, `priv["request-headers"]` the names that came
-    from the head.
+    `priv["client"]` is the peer's address, `priv["target"]` the path as it was sent,
+    `priv["request-headers"]` the names that came from the head.
     """
     headers: dict[str, str] = {}
     credentials: dict[str, str] = {}
@@ -50,11 +50,12 @@ def build(scope: Scope, body: bytes) -> Message:
     path = scope["raw_path"]
     message: Message = dict(headers)
     message["method"] = scope["method"]
-    message["path"] = (path + b"?" + query if query else path).decode("ascii")
+    message["path"] = target = (path + b"?" + query if query else path).decode("ascii")
     message["body"] = body
     message["priv"] = {
         "headers": credentials,
         "client": client[0] if client else "",
         "request-headers": frozenset(headers),
+        "target": target,
     }
     return message

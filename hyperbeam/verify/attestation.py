@@ -17,6 +17,7 @@ from .compare import (
     check_model,
     check_request,
     check_resolved,
+    check_seed,
 )
 from .cpu import check_cpu
 from .gpu import check_agreement, check_gpu, check_said, ueids
@@ -90,6 +91,8 @@ def check_attestation(
         findings.demand("resolved-model")
         check_resolved(checks, said, resolved_model)
     check_request(findings, asked, said)
+    body = said["request"]["body"]
+    check_seed(checks, said, asked.request if body is None else body.encode())
     check_model(findings, asked, said)
     check_fresh(findings, asked, said["nonce"], said["nonce_by"])
     check_cpu(findings, asked, value["cpu"], said["keyset"], value["nonce"], evidences)

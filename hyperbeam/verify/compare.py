@@ -8,6 +8,7 @@ from typing import Any
 from .asked import Asked
 from .checks import Checks
 from .gpu import PUBLISHED_NONCES
+from .seed import derive
 from .verdict import Findings
 
 
@@ -68,6 +69,18 @@ def check_request(findings: Findings, asked: Asked, said: dict[str, Any]) -> Non
     ):
         detail += "; it differs in the line end at its end only"
     checks.failed("request", "request-mismatch", detail)
+
+
+def check_seed(checks: Checks, said: dict[str, Any], request: bytes | None) -> None:
+    """A seed that the node made is the one that the request gives; nothing without a request."""
+    if request is None or said["seed_by"] != "node" or not is_digest_of(request, said["request"]):
+        return
+    seed = derive(request, said["nonce"] if said["nonce_by"] == "client" else None)
+    if seed == said["seed"]:
+        checks.passed("seed", f"{seed}, made from the request", "hashed")
+    else:
+        detail = f"the node says that it made {said['seed']}, and the request gives {seed}"
+        checks.failed("seed", "seed-mismatch", detail)
 
 
 def check_model(findings: Findings, asked: Asked, said: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from . import nvidia, token
 from .asked import Asked
 from .challenge import gpu_digest
 from .checks import Check, Checks, Malformed, Source
+from .nvidia import claims
 from .verdict import Findings
 
 CONFLICT = "evidence-conflict"
@@ -26,7 +27,7 @@ _FACTS = (
     "ueid",
     "oemid",
     "eat_nonce",
-    "x-nvidia-gpu-mode",
+    "mode",
     "x-nvidia-gpu-driver-version",
     "x-nvidia-gpu-vbios-version",
 )
@@ -135,9 +136,13 @@ def _named(check: Check, genuine: bool) -> Check:
 
 
 def _differs(theirs: Any, ours: dict[str, Any]) -> str:
+    """The name of a claim that the evidence contradicts, or that no node makes."""
     if not isinstance(theirs, dict):
         return "thing"
-    for name in _FACTS:
-        if name in theirs and name in ours and theirs[name] != ours[name]:
-            return name
+    for name, said in theirs.items():
+        if name in _FACTS and name in ours:
+            if said != ours[name]:
+                return str(name)
+        elif name not in claims.NAMES or not claims.is_possible(said):
+            return str(name)[:64]
     return ""

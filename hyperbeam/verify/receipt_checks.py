@@ -9,7 +9,7 @@ from . import receipt as receipts
 from . import signing
 from .asked import Asked, check_node, keyset_of
 from .checks import Checks, Malformed
-from .compare import check_fresh, check_model, check_request, is_digest_of
+from .compare import check_fresh, check_model, check_request, check_seed, is_digest_of
 from .keyset import KeySet
 from .verdict import Findings
 
@@ -33,6 +33,7 @@ def check_receipt(
     if _check_signature(checks, keyset, receipt):
         findings.shows = "signed"
     check_request(findings, asked, receipt)
+    check_seed(checks, receipt, asked.request)
     check_model(findings, asked, receipt)
     check_fresh(findings, asked, receipt["nonce"], receipt["nonce_by"])
     if answer is not None:

@@ -31,6 +31,7 @@ def test_a_key_is_made_once(tmp_path: Path) -> None:
     )
     second = Identity.load(tmp_path)
     assert second.address == first.address == signing.address(first.public)
+    assert (first.new, second.new) == (True, False)
     assert len(first.address) == 43
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from cryptography import x509
@@ -12,6 +13,39 @@ from .rim import Rim
 
 OEM = "5703"
 _PREFIX = "x-nvidia-gpu-"
+_REPORT = f"{_PREFIX}attestation-report-"
+_OF_A_RIM = (
+    "fetched", "schema-validated", "signature-verified", "version-match",
+    "measurements-available", "cert-chain",
+)  # fmt: skip
+NAMES = frozenset(
+    {
+        *("measres", "hwmodel", "ueid", "oemid", "eat_nonce", "mode", "secboot", "dbgstat"),
+        *(f"{_PREFIX}{name}" for name in ("arch-check", "driver-version", "vbios-version")),
+        *(f"{_REPORT}{name}" for name in ("parsed", "nonce-match", "signature-verified")),
+        *(f"{_REPORT}{name}" for name in ("cert-chain", "cert-chain-fwid-match")),
+        *(f"{_PREFIX}{rim}-rim-{name}" for rim in ("driver", "vbios") for name in _OF_A_RIM),
+        f"{_PREFIX}vbios-index-no-conflict",
+    }
+)
+"""All claims that are made about a GPU."""
+_WORDS = ("success", "fail", "absent", "disabled")
+_OF_A_CHAIN = {
+    "x-nvidia-cert-expiration-date": re.compile(r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}"),
+    "x-nvidia-cert-status": re.compile("valid|invalid|revoked"),
+    "x-nvidia-cert-ocsp-status": re.compile("good|revoked|unknown"),
+    "x-nvidia-cert-revocation-reason": re.compile("revoked|certificate_hold"),
+}
+
+
+def is_possible(value: Any) -> bool:
+    """Whether a claim can have this value, where policy, manifests or OCSP decide about it."""
+    if not isinstance(value, dict):
+        return value is None or isinstance(value, bool) or value in _WORDS
+    return value.keys() == _OF_A_CHAIN.keys() and all(
+        part is None or (isinstance(part, str) and _OF_A_CHAIN[name].fullmatch(part) is not None)
+        for name, part in value.items()
+    )
 
 
 def unread(parsed: bool = False) -> dict[str, Any]:
@@ -27,7 +61,6 @@ def of(
     `statuses`: for `gpu`, `driver` and `vbios` the OCSP status and revocation reason.
     """
     ok = gpu.checks.ok
-    report = f"{_PREFIX}attestation-report-"
     matched = ok("measurements")
     claims: dict[str, Any] = {
         "measres": measured(gpu),
@@ -39,11 +72,11 @@ def of(
         f"{_PREFIX}arch-check": ok("arch"),
         f"{_PREFIX}driver-version": gpu.report.driver,
         f"{_PREFIX}vbios-version": gpu.report.vbios,
-        f"{report}parsed": True,
-        f"{report}nonce-match": ok("nonce"),
-        f"{report}signature-verified": gpu.signed,
-        f"{report}cert-chain": _chain(gpu.chain, gpu.trusted, statuses.get("gpu", {})),
-        f"{report}cert-chain-fwid-match": _fwid(gpu),
+        f"{_REPORT}parsed": True,
+        f"{_REPORT}nonce-match": ok("nonce"),
+        f"{_REPORT}signature-verified": gpu.signed,
+        f"{_REPORT}cert-chain": _chain(gpu.chain, gpu.trusted, statuses.get("gpu", {})),
+        f"{_REPORT}cert-chain-fwid-match": _fwid(gpu),
         f"{_PREFIX}vbios-index-no-conflict": not _conflict(driver, vbios),
     }
     for name, rim in (("driver", driver), ("vbios", vbios)):

@@ -355,3 +355,33 @@ async def test_tee_in_a_part_of_the_path(node: Node, dummy: Dummy) -> None:
         reply = await http.get(f"/({inner})/body")
     assert reply.status_code == 400
     assert dummy.calls == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/chat/completions",
+        "/~inference@1.0/v1/chat/completions?a=1%2F",
+        "/~inference@1.0/chat/completions",
+    ],
+)
+async def test_the_statement_has_the_path_as_it_was_sent(node: Node, path: str) -> None:
+    async with client(node) as http:
+        answer = (await http.post(path, json=CHAT)).json()
+    assert json.loads(answer["attestation"]["raw"])["request"]["path"] == path
+
+
+@pytest.mark.parametrize("nonce", [NONCE, None])
+async def test_a_seed_of_the_nodes_is_made_again_by_the_verifier(
+    node: Node, nonce: str | None
+) -> None:
+    body = json.dumps({**CHAT, "nonce": nonce}).encode()
+    async with client(node) as http:
+        reply = await http.post("/v1/chat/completions", content=body)
+        receipt = await http.get(f"/~inference@1.0/receipt/{reply.headers['x-receipt-id']}")
+    for document in (reply.content, receipt.content):
+        verdict = check(node, document, request=body, nonce=nonce)
+        assert [c.result for c in verdict.checks if c.name == "seed"] == ["pass"]
+    said = receipt.json()
+    other = verify({**said, "seed": said["seed"] + 1}, request=body)
+    assert "seed-mismatch" in [c.reason for c in other.checks]

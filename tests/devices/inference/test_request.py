@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from devices.inference.request import Digest, Generation, derive_seed, read
+from devices.inference.request import Digest, Generation, read
 from devices.inference.validate import API, MAX_SEED
 from hyperbeam import BadRequest
+from hyperbeam.verify.seed import derive
 
 NONCE = "ab" * 32
 HEADER: dict[str, Any] = {"x-nonce": NONCE}
@@ -64,7 +65,7 @@ def test_the_seed_is_made_of_the_requests_own_bytes() -> None:
     assert ask(CHAT).seed == int(bits[3:34], 2)
     assert ask(CHAT).seed_by == "node"
     assert ask(CHAT).seed == ask(CHAT).seed != ask({**CHAT, "a": 1}).seed
-    assert derive_seed(body, None) == 1759356501
+    assert derive(body, None) == 1759356501
 
 
 def test_the_nonce_enters_the_seed_from_wherever_it_comes() -> None:
@@ -72,7 +73,7 @@ def test_the_nonce_enters_the_seed_from_wherever_it_comes() -> None:
     assert len(seeds) == 1
     assert seeds != {ask(CHAT).seed}
     body = json.dumps({**CHAT, "nonce": NONCE}).encode()
-    assert ask({**CHAT, "nonce": NONCE}).seed == derive_seed(body, NONCE) != derive_seed(body, None)
+    assert ask({**CHAT, "nonce": NONCE}).seed == derive(body, NONCE) != derive(body, None)
 
 
 @pytest.mark.parametrize("nonce", ["AB" * 32, "ab" * 31, "g" * 64, 5, "", "ab" * 32 + "\n"])

@@ -68,7 +68,7 @@ def statement(node: Node, **changes: Any) -> str:
         },
         "model": MODEL,
         "seed": 7,
-        "seed_by": "node",
+        "seed_by": "client",
         "backend": BACKEND,
         **changes,
     }

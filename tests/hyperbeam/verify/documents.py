@@ -10,12 +10,14 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from hyperbeam.verify import jcs, signing
+from hyperbeam.verify.seed import derive
 
 TIME = 1_790_000_000_000
 DAY = 24 * 3600 * 1000
 NONCE = "ab" * 32
 REQUEST = b'{"model":"m","messages":[{"role":"user","content":"h\xc3\xa9llo"}],"tee":true}'
-FORWARDED = b'{"model":"m","messages":[{"role":"user","content":"h\xc3\xa9llo"}],"seed":7}'
+SEED = derive(REQUEST, NONCE)
+FORWARDED = b'{"model":"m","messages":[{"role":"user","content":"h\xc3\xa9llo"}],"seed":%d}' % SEED
 ANSWER = (
     '{"id":"chatcmpl-1","object":"chat.completion","created":1790000000,"model":"m",'
     '"choices":[{"index":0,"message":{"role":"assistant","content":"grüße, {\\"you\\"}"},'
@@ -115,7 +117,7 @@ class Signer:
                 "body": body,
             },
             "model": MODEL,
-            "seed": 7,
+            "seed": SEED,
             "seed_by": "node",
             "backend": BACKEND,
             **changes,
@@ -152,7 +154,7 @@ class Signer:
             "model": MODEL,
             "backend": BACKEND,
             "config": "ef" * 32,
-            "seed": 7,
+            "seed": SEED,
             "seed_by": "node",
             "started": TIME - 5,
             "ended": TIME + 5,

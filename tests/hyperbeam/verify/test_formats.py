@@ -15,7 +15,7 @@ from hyperbeam.verify import challenge, jcs, receipt, signing, statement
 from hyperbeam.verify.checks import Malformed
 from hyperbeam.verify.keyset import KeySet
 
-from .documents import ANSWER, DAY, NONCE, TIME, Signer, public, sign
+from .documents import ANSWER, DAY, NONCE, SEED, TIME, Signer, public, sign
 
 SIGNER = Signer(gpu={"cc": True, "devtools": False, "ueids": ["123"]})
 RAW = SIGNER.statement()
@@ -126,8 +126,8 @@ def test_a_statement_is_read() -> None:
     [
         RAW + " ",
         RAW.replace(",", ", ", 1),
-        RAW.replace('"seed":7', '"seed":7.0'),
-        RAW.replace('"seed":7', '"seed":9007199254740992'),
+        RAW.replace(f'"seed":{SEED}', '"seed":7.0'),
+        RAW.replace(f'"seed":{SEED}', '"seed":9007199254740992'),
         RAW.replace("ü", "\\u00fc"),
         RAW[:-1] + ',"v":"hyperbeam.answer/1"}',
         "",

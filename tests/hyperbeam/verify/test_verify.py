@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hyperbeam import verify as verifying
 from hyperbeam.verify import answer, jcs, signing, token
 from hyperbeam.verify.checks import Malformed
+from hyperbeam.verify.seed import derive
 
 from .cases import DONE, PROCESSOR, Case, problems, rims, ueid, world
 from .documents import (
@@ -224,7 +225,7 @@ def test_a_statement_from_outside_its_key_sets_life_is_refused() -> None:
 
 def test_a_forged_statement_with_genuine_evidence_fails_on_its_signature() -> None:
     other = Signer(identity=CASE.signer.identity, gpu=CASE.signer.gpu)
-    forged = CASE.signer.statement(seed=8)
+    forged = CASE.signer.statement(timestamp=TIME + 1)
     fake = CASE.reply(forged, signature=other.signature(forged))
     assert reasons(fake) == ["key-unknown"]
     id = signing.key_id(public(CASE.signer.receipt))
@@ -297,9 +298,11 @@ def test_fresh_is_only_what_holds_the_verifiers_nonce() -> None:
     assert CASE.verify(REPLY).freshness == "unknown"
     assert reasons(REPLY, nonce="00" * 32) == ["nonce-mismatch"]
     assert reasons(REPLY, policy={"require_fresh": True}) == ["nonce-not-given"]
-    own = CASE.reply(CASE.signer.statement(nonce_by="node"))
+    own = CASE.reply(CASE.signer.statement(nonce_by="node", seed=derive(REQUEST, None)))
     assert reasons(own, nonce=NONCE) == ["nonce-by-node"]
-    published = CASE.reply(CASE.signer.statement(nonce=SAMPLE_NONCE))
+    published = CASE.reply(
+        CASE.signer.statement(nonce=SAMPLE_NONCE, seed=derive(REQUEST, SAMPLE_NONCE))
+    )
     assert reasons(published, nonce=SAMPLE_NONCE) == ["nonce-published"]
     with pytest.raises(Malformed, match="64 hex"):
         CASE.verify(REPLY, nonce="00")
