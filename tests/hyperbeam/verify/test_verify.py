@@ -557,3 +557,21 @@ def test_no_object_gives_more_than_a_refusal(value: dict[str, Any]) -> None:
         assert not CASE.verify(value, rims=rims()).verified
     except Malformed as error:
         assert error.reason
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"measrez": "success"},
+        {"measres": "succesS"},
+        {"x-nvidia-gpu-driver-rim-fetched": 1},
+        {"x-nvidia-gpu-driver-rim-cert-chain": {"x-nvidia-cert-status": "valid"}},
+        {"x-nvidia-gpu-driver-rim-cert-chain": []},
+        {"ueid": "1"},
+    ],
+)
+def test_a_claim_that_no_node_makes_is_named(change: dict[str, Any]) -> None:
+    made = CASE.attestation(RAW)
+    assert CASE.verify(made).simulated
+    made["claims"][0] |= change
+    assert reasons(made) == ["claims-conflict"]
