@@ -14,14 +14,14 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_origin
 
 import msgspec
 from msgspec import Meta
 
 from .errors import ConfigError
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
@@ -134,6 +134,9 @@ def load(
     from_file = _read_file(path) if path else {}
     from_environment = _read_environment(environment, from_file)
     from_flags = _nest(flags or {})
+    # A variable's name has no dash: `HB_RECEIPT_LOG__GATHER` is for `[receipt-log]`.
+    spelled = {name.replace("-", "_"): name for layer in (from_file, from_flags) for name in layer}
+    from_environment = {spelled.get(name, name): value for name, value in from_environment.items()}
     profile = next(
         (
             layer["profile"]
@@ -162,9 +165,17 @@ def load(
 
 
 def convert(values: Mapping[str, Any], type_: type[T], source: str) -> T:
-    """`values` as a Struct. Raises ConfigError that names `source` and the setting."""
+    """`values` as a Struct. Raises ConfigError that names `source` and the setting.
+
+    A list may be written as text, its parts by comma.
+    """
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(type_)}
+    given = {
+        name: _parts(value) if isinstance(value, str) and _is_list(fields.get(name)) else value
+        for name, value in values.items()
+    }
     try:
-        return msgspec.convert(values, type_, strict=False)
+        return msgspec.convert(given, type_, strict=False)
     except msgspec.ValidationError as error:
         detail = (
             str(error)
@@ -172,6 +183,14 @@ def convert(values: Mapping[str, Any], type_: type[T], source: str) -> T:
             .replace("Object contains unknown field", "unknown setting")
         )
         raise ConfigError(f"{source}: {detail}") from None
+
+
+def _is_list(type_: Any) -> bool:
+    return get_origin(type_) in (tuple, list)
+
+
+def _parts(text: str, separator: str = ",") -> list[str]:
+    return [part.strip() for part in text.split(separator) if part.strip()]
 
 
 def _find_file(file: str | os.PathLike[str] | None, environment: Mapping[str, str]) -> Path | None:
@@ -222,7 +241,7 @@ def _value(name: str, text: str) -> Any:
         except json.JSONDecodeError:
             return text
     if name in _SEPARATORS:
-        return [part.strip() for part in text.split(_SEPARATORS[name]) if part.strip()]
+        return _parts(text, _SEPARATORS[name])
     return text
 
 

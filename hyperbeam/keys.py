@@ -109,6 +109,11 @@ class Keys:
     def open(self) -> None:
         """Load or make the identity. Raises ConfigError."""
         self._identity = Identity.load(self._home)
+        if self._identity.new and self._files():
+            log.warning(
+                "the identity key of this home was gone: the node has a new one and is %s now",
+                self._identity.address,
+            )
         self._previous = self._last_of(self._identity.address)
         self._live = None
 

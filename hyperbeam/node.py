@@ -238,10 +238,13 @@ class Node:
         claimed = set()
         for name, found in loaded.devices.items():
             section = name.partition("@")[0]
-            claimed.add(section)
+            # The environment names `[receipt-log]` by `_`, as its variables have no dash.
+            spelled = section.replace("-", "_")
+            claimed |= {section, spelled}
             config: Any = None
             if found.device.Config is not None:
-                values = self.config.sections.get(section, {})
+                sections = self.config.sections
+                values = {**sections.get(section, {}), **sections.get(spelled, {})}
                 where = f"{self.config.file or 'the configuration'}: [{section}]"
                 config = convert(values, found.device.Config, where)
             try:

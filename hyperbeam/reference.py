@@ -30,7 +30,7 @@ something wins:
 
 1. a flag: `--port 9000`, or for any setting `--set http.port=9000`
 2. the environment: `HB_HTTP_PORT=9000` (`HB_<SECTION>_<KEY>`; `HB_SEV_GPU__BACKEND` where the
-   section has a `_`), and `HB_HOME`, `HB_PROFILE`,
+   section has a `_` or a `-`), and `HB_HOME`, `HB_PROFILE`,
    `HB_ROUTES`, `HB_PRINT` and `HB_DEVICE_PATH` (lists by comma, folders by colon)
 3. the file
 4. the profile: `--profile inference` is `inference.backend = "llama"`
@@ -38,7 +38,8 @@ something wins:
 
 A setting that does not exist or does not fit is refused by name, exit status 2. `HB_MODELS` is
 the folder of the model files. `HB_PRINT=http,inference` shows log topics in full, `all` every
-one: `node`, `resolver`, `http`, `relay`, `inference`, `devices`, `backend.llama`. None shows a
+one: `node`, `resolver`, `http`, `relay`, `inference`, `devices`,
+`keys`, `receipts`, `receipt_log`, `sev_gpu`, `snp`, `backend.llama`. None shows a
 prompt, an answer or a secret, but the last: the engine quotes what it cannot read of a request.
 """
 _NOT_IN_FILE = frozenset({"http", "store", "receipts", "sections", "file"})

@@ -1,11 +1,12 @@
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperbeam import ConfigError
-from hyperbeam.config import Config, load
+from hyperbeam.config import Config, convert, load
 
 
 def write(folder: Path, text: str) -> Path:
@@ -125,3 +126,26 @@ def test_the_layer_at_fault_is_named(tmp_path: Path) -> None:
     for arguments in ({"environment": {"HB_HTTP_PORT": "x"}}, {"flags": {"http.port": "x"}}):
         with pytest.raises(ConfigError, match=r"HB_.*flag.*http\.port"):
             load(file, **{"environment": {}, **arguments})
+
+
+class Lists(msgspec.Struct, forbid_unknown_fields=True):
+    numbers: tuple[int, ...] = ()
+    names: list[str] = []
+    text: str = ""
+
+
+def test_a_devices_lists_are_written_by_comma_too() -> None:
+    found = convert({"numbers": "0, 1,", "names": "a,b", "text": "a,b"}, Lists, "here")
+    assert found == Lists(numbers=(0, 1), names=["a", "b"], text="a,b")
+    assert convert({"numbers": [2], "names": []}, Lists, "here").numbers == (2,)
+    with pytest.raises(ConfigError, match=r"here: .*numbers"):
+        convert({"numbers": "0,x"}, Lists, "here")
+
+
+def test_the_environment_names_a_section_with_a_dash(tmp_path: Path) -> None:
+    file = write(tmp_path, "[receipt-log]\ngather = 1\n")
+    environment = {"HB_RECEIPT_LOG__GATHER": "2"}
+    assert load(file, environment=environment).sections == {"receipt-log": {"gather": "2"}}
+    flags = {"receipt-log.gather": "3"}
+    found = load(environment=environment, flags=flags).sections
+    assert found == {"receipt-log": {"gather": "3"}}

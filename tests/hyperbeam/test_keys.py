@@ -251,3 +251,12 @@ def test_a_key_set_that_cannot_be_kept_still_signs(
 def test_before_the_start(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="before it starts"):
         _ = Keys(tmp_path).identity
+
+
+def test_a_lost_identity_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for lost in (False, True):
+        keys = Keys(tmp_path)
+        keys.open()
+        assert keys.current.node == keys.identity.address
+        assert ("identity key of this home was gone" in caplog.text) is lost
+        (tmp_path / "identity.key").unlink()

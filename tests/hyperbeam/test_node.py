@@ -277,3 +277,10 @@ async def test_a_web_page_cannot_reach_a_node_on_loopback(start_node: StartNode)
     assert (await get(named, "/~meta@1.0/live", host="node.example")).status_code == 200
     everywhere = await start_node(http__host="0.0.0.0")
     assert (await get(everywhere, "/~meta@1.0/live", host="any.example")).status_code == 200
+
+
+async def test_a_section_is_read_by_either_spelling(start_node: StartNode) -> None:
+    node = await start_node(**{"receipt_log.gather": 0.25})
+    assert node.device("receipt-log@1.0").config.gather == 0.25
+    other = await start_node(**{"receipt-log.gather": 0.5})
+    assert other.device("receipt-log@1.0").config.gather == 0.5
