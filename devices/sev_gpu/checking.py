@@ -12,7 +12,7 @@ from hyperbeam.verify import Policy, nvidia
 from hyperbeam.verify.checks import Checks, Malformed
 from hyperbeam.verify.nvidia.resources import RIM_SERVICE
 
-from .collect import Evidence, unavailable
+from .collect import Evidence, never
 from .config import SevGpuConfig
 from .fetch import fetcher
 from .threads import Slots
@@ -74,7 +74,7 @@ class Checker:
         if verdict.trust == "none" or not all(checks.ok(name) for name in _GENUINE):
             failed = (check for check in verdict.checks if check.result == "fail")
             said = next((check.detail or check.reason for check in failed), "no known root")
-            raise unavailable(f"the evidence does not hold, so it is not given out: {said}")
+            raise never(f"the evidence does not hold, so it is not given out: {said}")
         return verdict
 
     async def look_up(self, evidences: list[Evidence], nonce: str) -> nvidia.Verdict:

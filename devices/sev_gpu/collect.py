@@ -18,6 +18,8 @@ REAL = ("nvml", "nvattest", "nv-attestation-sdk")
 """What `auto` tries, in this order."""
 UNAVAILABLE = "attestation_unavailable"
 RETRY_AFTER = 5
+NO_RETRY = {"x-should-retry": "false"}
+"""Read by OpenAI's SDKs, which else repeat every 5xx twice."""
 MAX_EVIDENCE = 256 * 1024
 """Characters of one GPU's report or chain."""
 
@@ -30,7 +32,10 @@ class Collector(Protocol):
     name: str
 
     async def available(self) -> str:
-        """Why it cannot be used now; "" where it can."""
+        """Why this node has no use of it; "" where it does.
+
+        Raises Unavailable for trouble that may pass by itself.
+        """
 
     async def collect(self, nonce: bytes) -> list[Evidence]:
         """Evidence over `nonce` (32 bytes), one entry a GPU. Raises Unavailable."""
@@ -43,8 +48,20 @@ class Collector(Protocol):
 
 
 def unavailable(detail: str, retry_after: int = RETRY_AFTER) -> Unavailable:
-    """503: evidence cannot be had; `detail` says of which GPU and why."""
+    """503: evidence cannot be had now; `detail` says of which GPU and why."""
     return Unavailable(detail, error=UNAVAILABLE, retry_after=retry_after)
+
+
+def never(detail: str) -> Unavailable:
+    """503 that stays until somebody changes this machine or its settings: no retry helps."""
+    error = Unavailable(detail, error=UNAVAILABLE, headers=NO_RETRY)
+    del error.headers["retry-after"]
+    return error
+
+
+def may_pass(error: Unavailable) -> bool:
+    """Whether asking again may help."""
+    return "retry-after" in error.headers
 
 
 def make(config: SevGpuConfig) -> dict[str, Collector]:
@@ -79,30 +96,41 @@ class Choice:
     async def find(self) -> Collector:
         """The collector to use now. Raises Unavailable with every reason why there is none."""
         if self._used is not None:
-            reason = await self._used.available()
+            reason, passing = await _why_not(self._used)
             if reason:
-                raise unavailable(f"{self._used.name}: {reason}")
+                raise (unavailable if passing else never)(f"{self._used.name}: {reason}")
             return self._used
         reasons = []
+        refuse = never
         for collector in self.collectors.values():
-            reason = await collector.available()
+            reason, passing = await _why_not(collector)
+            if passing:
+                refuse = unavailable
             if not reason:
                 self._used = collector
                 log.info("evidence comes from %s", collector.name)
                 return collector
             reasons.append(f"{collector.name}: {reason}")
         if not reasons:
-            raise unavailable("this node gives no evidence: sev_gpu.backend is none", 60)
-        raise unavailable(f"this node can give no GPU evidence: {'; '.join(reasons)}", 60)
+            raise never("this node gives no evidence: sev_gpu.backend is none")
+        raise refuse(f"this node can give no GPU evidence: {'; '.join(reasons)}")
 
     async def reasons(self) -> dict[str, str]:
         """Each collector with why it cannot be used; "" for one that can."""
-        return {name: await one.available() for name, one in self.collectors.items()}
+        return {name: (await _why_not(one))[0] for name, one in self.collectors.items()}
 
     async def aclose(self) -> None:
         """Close all collectors."""
         for collector in self.collectors.values():
             await collector.aclose()
+
+
+async def _why_not(collector: Collector) -> tuple[str, bool]:
+    """Why it cannot be used, "" where it can, and whether that may pass by itself."""
+    try:
+        return await collector.available(), False
+    except Unavailable as error:
+        return error.detail, may_pass(error)
 
 
 def in_tests() -> bool:

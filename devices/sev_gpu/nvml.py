@@ -12,7 +12,7 @@ from typing import Any
 
 from hyperbeam import Unavailable
 
-from .collect import Evidence, unavailable
+from .collect import Evidence, may_pass, never, unavailable
 from .config import SevGpuConfig
 from .threads import Lane
 
@@ -58,23 +58,31 @@ class NvmlCollector:
         self._state: _State | None = None
 
     async def available(self) -> str:
-        """Why not: no bindings, no driver, no CC mode, devtools mode, a GPU that hangs."""
+        """Why not: no bindings, no driver, no CC mode, devtools mode.
+
+        Raises Unavailable where the driver or a GPU hangs.
+        """
         try:
             state = await self._open()
         except Unavailable as error:
+            if may_pass(error):
+                raise
             return error.detail
         if state.problem:
             return state.problem
         missing = [index for index in self._wanted if index >= state.count]
         if missing:
             return f"sev_gpu.gpus names GPU {missing[0]}, and there are {state.count}"
-        return next((lane.problem() for lane in self._gpus.values() if lane.problem()), "")
+        for lane in self._gpus.values():
+            if lane.problem():
+                raise unavailable(lane.problem())
+        return ""
 
     async def collect(self, nonce: bytes) -> list[Evidence]:
         """One report of every wanted GPU. Raises Unavailable that names the GPU at fault."""
         state = await self._open()
         if state.problem:
-            raise unavailable(state.problem)
+            raise never(state.problem)
         nvml = await _bindings()
         calls = [
             self._lane(index).call(partial(_report, nvml, index, nonce), self._limit)
@@ -122,7 +130,7 @@ class NvmlCollector:
             try:
                 self._state = await self._library.call(partial(_state, nvml), self._limit)
             except nvml.NVMLError as error:
-                raise unavailable(f"NVML: {error}") from None
+                raise never(f"NVML: {error}") from None
         return self._state
 
 
@@ -130,7 +138,7 @@ async def _bindings() -> ModuleType:
     try:
         return await asyncio.to_thread(importlib.import_module, "pynvml")
     except ImportError:
-        raise unavailable(MISSING, 60) from None
+        raise never(MISSING) from None
 
 
 def _state(nvml: ModuleType) -> _State:

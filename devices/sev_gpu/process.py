@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import cast
 
-from .collect import unavailable
+from .collect import never, unavailable
 
 MAX_OUTPUT = 8 * 1024 * 1024
 _SHOWN = 300
@@ -32,7 +32,7 @@ async def ask(
                 lambda: _Program(loop), *command, cwd=folder, start_new_session=True
             )
         except OSError as error:
-            raise unavailable(f"{name} cannot be started: {error.strerror or error}", 60) from None
+            raise never(f"{name} cannot be started: {error.strerror or error}") from None
         try:
             program.give(transport, data)
             async with asyncio.timeout(limit):

@@ -8,7 +8,7 @@ from typing import Any
 
 from hyperbeam import ConfigError
 
-from .collect import Evidence, in_tests, unavailable
+from .collect import Evidence, in_tests, never
 from .config import TESTS_VARIABLE, SevGpuConfig
 
 REPORT = "attestationReport.txt"
@@ -41,7 +41,7 @@ class ReplayCollector:
     async def collect(self, nonce: bytes) -> list[Evidence]:
         """The sample. Raises Unavailable for every nonce but the sample's."""
         if nonce != self._report[_NONCE]:
-            raise unavailable("replay has one nonce only, that of the sample")
+            raise never("replay has one nonce only, that of the sample")
         return [
             {
                 "arch": "HOPPER",

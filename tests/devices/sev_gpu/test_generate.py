@@ -7,7 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from devices.sev_gpu.collect import unavailable
+from devices.sev_gpu.collect import NO_RETRY, Choice, unavailable
+from devices.sev_gpu.config import SevGpuConfig
+from devices.sev_gpu.simulated import SimulatedCollector
 from hyperbeam import BadRequest, ConfigError, HyperbeamError, Unavailable
 from hyperbeam.node import Node
 from hyperbeam.verify import batch, jcs
@@ -271,7 +273,7 @@ async def test_a_gpu_that_fails_is_named(node: Node, monkeypatch: pytest.MonkeyP
         reply = await http.get("/generate", params={"nonce": NONCE})
     assert reply.status_code == 503
     assert reply.json()["error"] == "attestation_unavailable" and "GPU 1" in reply.json()["body"]
-    assert reply.headers["retry-after"]
+    assert 0 < int(reply.headers["retry-after"]) <= 5 and "x-should-retry" not in reply.headers
 
 
 async def test_where_there_is_no_gpu(start_node: StartNode) -> None:
@@ -292,6 +294,59 @@ async def test_a_node_that_gives_no_evidence(start_node: StartNode) -> None:
     node = await start_node(sev_gpu__backend="none")
     with pytest.raises(Unavailable, match="backend is none"):
         await ask(node, probe=True)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"backend": "none"},
+        {"backend": "nvml"},
+        {"backend": "nvattest", "nvattest": "/no/such/program"},
+        {"backend": "nv-attestation-sdk"},
+        {"backend": "nv-attestation-sdk", "sdk_python": "/dev/null"},
+    ],
+)
+async def test_nobody_is_told_to_try_again_where_that_is_of_no_use(
+    start_node: StartNode, settings: dict[str, Any]
+) -> None:
+    node = await start_node(**{f"sev_gpu__{name}": value for name, value in settings.items()})
+    async with client(node) as http:
+        reply = await http.get("/generate", params={"nonce": NONCE})
+    assert reply.status_code == 503
+    assert reply.headers["x-should-retry"] == "false" and "retry-after" not in reply.headers
+
+
+class Source(SimulatedCollector):
+    """A source that says `why` it cannot be used, or raises it."""
+
+    def __init__(self, why: str | Unavailable) -> None:
+        super().__init__(SevGpuConfig())
+        self.why = why
+
+    async def available(self) -> str:
+        if isinstance(self.why, str):
+            return self.why
+        raise self.why
+
+
+async def test_one_source_whose_trouble_may_pass_is_worth_another_try() -> None:
+    absent, hanging = Source("not installed"), Source(unavailable("GPU 1 has not answered"))
+    choice = Choice({"a": absent, "b": hanging})
+    with pytest.raises(Unavailable, match=r"not installed; .*: GPU 1 has not") as caught:
+        await choice.find()
+    assert 0 < int(caught.value.headers["retry-after"]) <= 5
+    assert await choice.reasons() == {"a": "not installed", "b": "GPU 1 has not answered"}
+    hanging.why = ""
+    assert await choice.find() is hanging
+    hanging.why = unavailable("GPU 1 has not answered")
+    with pytest.raises(Unavailable, match="GPU 1 has not answered") as caught:
+        await choice.find()
+    assert "x-should-retry" not in caught.value.headers
+    hanging.why = "CC mode is off"
+    with pytest.raises(Unavailable, match="CC mode is off") as caught:
+        await choice.find()
+    assert caught.value.headers == NO_RETRY
 
 
 async def test_info_says_that_it_is_simulated(start_node: StartNode) -> None:

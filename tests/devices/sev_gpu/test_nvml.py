@@ -10,6 +10,7 @@ from typing import Any
 import pynvml
 import pytest
 
+from devices.sev_gpu import collect
 from devices.sev_gpu.config import SevGpuConfig
 from devices.sev_gpu.nvml import NvmlCollector
 from devices.sev_gpu.simulate import Simulator
@@ -77,7 +78,9 @@ async def test_a_gpu_that_hangs_is_named_and_keeps_only_itself_out(stub: NvmlStu
     # Neither a later call nor the question whether it works waits for it again.
     with pytest.raises(Unavailable, match="GPU 1 has not answered"):
         await nvml.collect(NONCE)
-    assert "GPU 1 has not answered" in await nvml.available()
+    with pytest.raises(Unavailable, match="GPU 1 has not answered") as caught:
+        await nvml.available()
+    assert 0 < int(caught.value.headers["retry-after"]) <= 5
     assert stub.asked[asked:].count(1) == 0
     info = await nvml.info()
     assert "GPU 1" in info["gpus"][1]["problem"] and info["gpus"][0]["name"] == "SIMULATED GPU"
@@ -106,6 +109,9 @@ async def test_reports_that_would_prove_nothing(
     assert said in await nvml.available()
     with pytest.raises(Unavailable, match=said):
         await nvml.collect(NONCE)
+    with pytest.raises(Unavailable, match=said) as caught:
+        await collect.Choice({"nvml": nvml}).find()
+    assert caught.value.headers == collect.NO_RETRY
     assert stub.asked == []
     # Switched on while the node runs, it is seen.
     stub.cc, stub.devtools = True, False
@@ -124,6 +130,9 @@ async def test_without_the_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install 'hyperbeam-node[nvidia]'" in await nvml.available()
     with pytest.raises(Unavailable, match=r"hyperbeam-node\[nvidia\]"):
         await nvml.collect(NONCE)
+    with pytest.raises(Unavailable) as caught:
+        await collect.Choice({"nvml": nvml}).find()
+    assert caught.value.headers == collect.NO_RETRY
     assert (await nvml.info())["gpus"] == []
 
 
