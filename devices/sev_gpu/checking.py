@@ -15,6 +15,8 @@ from hyperbeam.verify.nvidia.resources import RIM_SERVICE
 from .collect import Evidence, never
 from .config import SevGpuConfig
 from .fetch import fetcher
+from .simulate import RIM_URL
+from .simulation.certificates import OCSP_URL
 from .threads import Slots
 
 T = TypeVar("T")
@@ -54,7 +56,9 @@ class Checker:
             cache=nvidia.Cache(),
             deadline=config.verify_timeout,
         )
-        self.made_up = replace(self.online, fetch=simulated_fetch)
+        self.made_up = replace(
+            self.online, fetch=simulated_fetch, rim_url=RIM_URL, ocsp_url=OCSP_URL
+        )
         self._offline = self.made_up if simulated else replace(self.online, fetch=None)
         self._slots = Slots(config.verify_threads, MAX_WAITING)
         # Answers wait for the node's own checks, which therefore wait for nobody's.

@@ -16,6 +16,8 @@ from .simulation.certificates import FOREVER, OCSP_URL
 from .simulation.gpu import DRIVER_VALUES, KINDS, VBIOS_VALUES, Kind, SimulatedGpu
 from .simulation.ocsp import Status
 
+RIM_URL = "http://rim.simulated.invalid"
+"""A host that cannot exist, like that of OCSP_URL: where nobody simulates it, nobody answers."""
 DRIVER = "550.00.00"
 """No driver that was ever published."""
 

@@ -67,12 +67,16 @@ class Fetcher:
         return replies
 
 
+class _NotAsked(FileNotFoundError):
+    """The service can have no such thing, so it was not asked."""
+
+
 def without_nvidia(fetch: Fetch) -> Fetch:
     """`fetch` for evidence under another root, of which NVIDIA's own services know nothing."""
 
     def ask(url: str, body: bytes | None, content_type: str) -> bytes:
         if url.startswith((RIM_SERVICE, OCSP_SERVICE)):
-            raise FileNotFoundError(url)
+            raise _NotAsked(url)
         return fetch(url, body, content_type)
 
     return ask
@@ -81,6 +85,9 @@ def without_nvidia(fetch: Fetch) -> Fetch:
 def _ask(fetch: Fetch, question: Question) -> bytes | Refused:
     try:
         reply = fetch(question.url, question.body, question.content_type)
+    except _NotAsked:
+        said = f"{question.url} was not asked: the evidence is not under NVIDIA's root"
+        return Refused("missing", said)
     except FileNotFoundError:
         return Refused("missing", f"{question.url} has no such thing")
     except TimeoutError:

@@ -1,11 +1,14 @@
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import OpenerDirector, Request
 
 import httpx
 import pytest
 
-from devices.sev_gpu import SevGpu
+from devices.sev_gpu import SevGpu, fetch
 from hyperbeam.node import Node
 from hyperbeam.verify import jcs
 from tests.hyperbeam.conftest import StartNode
@@ -14,10 +17,6 @@ from tests.hyperbeam.verify.documents import ANSWER, BACKEND, MODEL, NONCE, REQU
 GENEROUS = {"ocsp": "skip", "rims": "allow-missing"}
 """All that simulated evidence can meet but for its root."""
 
-NOWHERE = "http://127.0.0.1:1"
-"""Where nobody answers: no test asks NVIDIA."""
-OFFLINE = {"sev_gpu__rim_url": NOWHERE, "sev_gpu__ocsp_url": NOWHERE}
-
 
 @pytest.fixture(autouse=True)
 def _outside_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,10 +24,27 @@ def _outside_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HYPERBEAM_TESTS", raising=False)
 
 
+@pytest.fixture(autouse=True)
+def asked_outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The URLs beyond loopback that a verification asks; a test that leaves any there fails."""
+    asked: list[str] = []
+    read = fetch._read
+
+    def on_loopback(opener: OpenerDirector, request: Request, timeout: float) -> bytes:
+        if urlsplit(request.full_url).hostname in ("127.0.0.1", "localhost"):
+            return read(opener, request, timeout)
+        asked.append(request.full_url)
+        raise OSError("tests ask nobody outside")
+
+    monkeypatch.setattr(fetch, "_read", on_loopback)
+    yield asked
+    assert asked == []
+
+
 @pytest.fixture
 async def node(start_node: StartNode) -> Node:
     """A node that simulates one GPU."""
-    return await start_node(sev_gpu__backend="simulated", **OFFLINE)
+    return await start_node(sev_gpu__backend="simulated")
 
 
 def device(node: Node) -> SevGpu:

@@ -18,7 +18,6 @@ from tests.hyperbeam.conftest import StartNode
 
 from .conftest import (
     GENEROUS,
-    OFFLINE,
     SAMPLE,
     SAMPLE_CLOCK,
     SAMPLE_NONCE,
@@ -377,7 +376,6 @@ async def test_the_sample_answers_to_its_own_nonce_in_tests_only(
         "sev_gpu__backend": "replay",
         "sev_gpu__replay": str(SAMPLE),
         "sev_gpu__policy": {**GENEROUS, "rim_clock": SAMPLE_CLOCK},
-        **OFFLINE,
     }
     with pytest.raises(ConfigError, match="HYPERBEAM_TESTS"):
         await start_node(**settings)

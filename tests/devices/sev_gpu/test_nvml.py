@@ -18,7 +18,7 @@ from hyperbeam import Unavailable
 from hyperbeam.verify import nvidia
 from tests.hyperbeam.conftest import StartNode
 
-from .conftest import GENEROUS, OFFLINE, ask, client, device
+from .conftest import GENEROUS, ask, client, device
 from .nvml_stub import NvmlStub, build
 from .pki import OcspResponder, RimService
 
@@ -168,7 +168,7 @@ async def test_the_real_loader_finds_the_library(stub: NvmlStub, library: Path) 
 async def test_a_driver_that_is_not_nvidias_gives_a_node_no_evidence(
     stub: NvmlStub, start_node: StartNode
 ) -> None:
-    node = await start_node(sev_gpu__backend="nvml", sev_gpu__policy=GENEROUS, **OFFLINE)
+    node = await start_node(sev_gpu__backend="nvml", sev_gpu__policy=GENEROUS)
     assert await ask(node, probe=True) == {"backend": "nvml"}
     async with client(node) as http:
         reply = await http.get("/generate", params={"nonce": NONCE.hex()})
@@ -178,7 +178,7 @@ async def test_a_driver_that_is_not_nvidias_gives_a_node_no_evidence(
 
 async def test_the_key_set_names_the_gpus(stub: NvmlStub, start_node: StartNode) -> None:
     policy = {**GENEROUS, "trust": f"simulated:{stub.simulator.fingerprint}"}
-    node = await start_node(sev_gpu__backend="auto", sev_gpu__policy=policy, **OFFLINE)
+    node = await start_node(sev_gpu__backend="auto", sev_gpu__policy=policy)
     await device(node).upkeep.settled()
     found = await ask(node, nonce=NONCE.hex(), client="x")
     assert found["backend"] == "nvml" and found["verified"] is False

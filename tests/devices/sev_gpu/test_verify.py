@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -23,7 +24,6 @@ from tests.hyperbeam.verify.documents import Signer
 from .conftest import (
     FIXTURES,
     GENEROUS,
-    OFFLINE,
     SAMPLE,
     SAMPLE_CLOCK,
     SAMPLE_NONCE,
@@ -61,7 +61,7 @@ async def of_2024(start_node: StartNode, monkeypatch: pytest.MonkeyPatch) -> Nod
     monkeypatch.setenv("HYPERBEAM_TESTS", "1")
     policy = {"rim_clock": SAMPLE_CLOCK, "ocsp": "skip"}
     rims = str(FIXTURES / "rims")
-    settings_ = {"sev_gpu__policy": policy, "sev_gpu__rims": rims, **OFFLINE}
+    settings_ = {"sev_gpu__policy": policy, "sev_gpu__rims": rims}
     return await start_node(sev_gpu__backend="none", **settings_)
 
 
@@ -143,7 +143,9 @@ async def test_published_nonces_are_for_tests(
     assert (reply.text, reply.headers["x-verify-reason"]) == ("false", "nonce-published")
 
 
-async def test_a_policy_comes_from_the_body_and_demands_more(of_2024: Node) -> None:
+async def test_a_policy_comes_from_the_body_and_demands_more(
+    of_2024: Node, asked_outside: list[str]
+) -> None:
     evidences, nonce = sample(), {"nonce": SAMPLE_NONCE}
     for policy, reason in (
         ({"min_driver": "550.00"}, "driver-too-old"),
@@ -157,6 +159,9 @@ async def test_a_policy_comes_from_the_body_and_demands_more(of_2024: Node) -> N
         reply = await post(of_2024, {"evidences": evidences, "policy": policy}, **nonce)
         assert reply.text == "false", policy
         assert reason in reply.headers["x-verify-reason"], policy
+        if "ocsp" in policy:
+            assert {urlsplit(url).hostname for url in asked_outside} == {"ocsp.ndis.nvidia.com"}
+            asked_outside.clear()
     for looser in (
         {"rims": "allow-missing"},
         {"ocsp": "optional"},
@@ -198,6 +203,18 @@ async def test_an_attestation_gets_the_full_check(node: Node) -> None:
         assert "fail" not in {r for name, r in results.items() if name != "gpu-trust"}
         reply = await post(node, posted)
         assert (reply.text, reply.headers["x-verify-reason"]) == ("false", "simulated")
+
+
+async def test_nvidia_is_not_asked_about_what_another_root_signed(
+    node: Node, start_node: StartNode
+) -> None:
+    posted = {**await attestation(node), "keyset": node.keys.current.message}
+    trust = {"trust": f"simulated:{device(node)._checker.simulated}"}
+    verifier = await start_node(sev_gpu__backend="none", sev_gpu__policy=trust)
+    verdict = await whole(verifier, posted)
+    assert (verdict["trust"], verdict["reason"]) == ("simulated", "driver-rim-missing")
+    said = [c["detail"] for c in verdict["checks"] if c.get("reason") == "driver-rim-missing"]
+    assert "was not asked" in said[0] and "NVIDIA's root" in said[0]
 
 
 async def test_what_clients_in_the_wild_post(node: Node) -> None:
@@ -276,7 +293,7 @@ async def test_a_statement_that_the_receipt_key_did_not_sign(node: Node) -> None
 
 async def test_key_sets_of_other_nodes(node: Node, start_node: StartNode) -> None:
     posted = await attestation(node)
-    stranger = await start_node(sev_gpu__backend="none", **OFFLINE)
+    stranger = await start_node(sev_gpu__backend="none")
     assert (await whole(stranger, posted))["reason"] == "root-not-trusted"
     unknown = [c for c in (await whole(stranger, posted))["checks"] if c["name"] == "keyset"]
     assert unknown[0]["reason"] == "keyset-unreachable"
@@ -302,12 +319,11 @@ async def test_the_reply_of_generate_needs_the_callers_nonce(node: Node) -> None
 
 
 async def test_no_setting_makes_simulated_evidence_true(start_node: StartNode) -> None:
-    node = await start_node(sev_gpu__backend="simulated", sev_gpu__policy=GENEROUS, **OFFLINE)
+    node = await start_node(sev_gpu__backend="simulated", sev_gpu__policy=GENEROUS)
     fingerprint = device(node)._checker.simulated
     trusting = await start_node(
         sev_gpu__backend="none",
         sev_gpu__policy={**GENEROUS, "trust": f"simulated:{fingerprint}"},
-        **OFFLINE,
     )
     posted = await attestation(node)
     posted["keyset"] = node.keys.current.message
