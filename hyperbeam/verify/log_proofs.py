@@ -60,7 +60,7 @@ def check_inclusion(findings: Findings, asked: Asked, value: dict[str, Any]) -> 
     if asked.receipt is None:
         checks.unknown("inclusion", "receipt-not-given", "give the receipt that the proof is about")
     else:
-        receipt = check_receipt(findings, asked, asked.receipt)
+        receipt = check_receipt(findings, asked, asked.receipt, asked.answer)
     if head is None:
         return
     check_history(findings, asked, head)

@@ -41,10 +41,12 @@ class Claim:
 
 @dataclass(slots=True)
 class Findings:
-    """Gathers checks. `demanded`: names of those that must have passed."""
+    """Gathers checks. `demanded`: names of those that must have passed, each with the field
+    of the policy that says so, "" where every policy does.
+    """
 
     checks: Checks = field(default_factory=Checks)
-    demanded: set[str] = field(default_factory=set)
+    demanded: dict[str, str] = field(default_factory=dict)
     claims: list[Claim] = field(default_factory=list)
     trust: Trust = "none"
     freshness: str = "unknown"
@@ -57,9 +59,10 @@ class Findings:
     gpus: list[dict[str, Any]] = field(default_factory=list)
     shows: Shows = "nothing"
 
-    def demand(self, *names: str) -> None:
-        """Checks of these names must have passed for `verified`."""
-        self.demanded.update(names)
+    def demand(self, *names: str, by: str = "") -> None:
+        """Checks of these names must have passed for `verified`; `by`: a field of the policy."""
+        for name in names:
+            self.demanded.setdefault(name, by)
 
     def claim(self, name: str, value: Any, source: Source) -> None:
         """Note what the document says."""
@@ -108,7 +111,7 @@ class Verdict:
 
 def conclude(kind: str, findings: Findings, policy: Policy) -> Verdict:
     """The verdict on all that was found."""
-    problem = _problem(findings)
+    problem = _problem(kind, findings)
     passed = problem is None
     simulated = findings.trust == "simulated"
     detail = problem.detail if problem else ""
@@ -139,16 +142,18 @@ def conclude(kind: str, findings: Findings, policy: Policy) -> Verdict:
     )
 
 
-def _problem(findings: Findings) -> Check | None:
+def _problem(kind: str, findings: Findings) -> Check | None:
     items = findings.checks.items
     for result in ("fail", "unknown"):
         for check in items:
             if check.result == result and (result == "fail" or check.name in findings.demanded):
                 return check
     made = {check.name for check in items}
-    missing = sorted(findings.demanded - made)
-    if missing:
-        return Check(missing[0], "unknown", f"`{missing[0]}` was not checked", "not-checked")
+    for name, by in findings.demanded.items():
+        if name not in made:
+            why = f"the policy's `{by}` demands it; this document ({kind}) does not show it"
+            detail = f"`{name}` was not checked" + (f": {why}" if by else "")
+            return Check(name, "unknown", detail, "not-checked")
     if not findings.demanded:
         return Check("document", "unknown", "nothing in it can be checked", "not-checked")
     return None

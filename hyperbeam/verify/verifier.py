@@ -13,6 +13,7 @@ from .attestation import check_attestation
 from .challenge_checks import check_challenge
 from .checks import Malformed
 from .compare import check_fresh
+from .demands import check_brought, demanded
 from .document import Document
 from .gpu import check_agreement, check_gpu, ueids
 from .heads import Heads
@@ -64,9 +65,12 @@ def verify(
     continues another. `samples`: take nonces that were published, in tests only.
 
     Raises Malformed for a document, or for something brought along, that cannot be read at
-    all; everything else is a check in the verdict.
+    all, and `not-compared` for something that such a document is not compared with;
+    everything else is a check in the verdict.
     """
     found = documents.read(document, kind)
+    brought = {"nonce": nonce, "request": request, "receipt": receipt, "answer": answer}
+    check_brought(found.kind, {**brought, "keyset": keyset})
     whole = policy if isinstance(policy, Policy) else Policy.parse(policy or {})
     asked = Asked(
         policy=whole if trust is None else whole.with_trust(trust),
@@ -84,24 +88,10 @@ def verify(
         samples=samples,
     )
     findings = Findings()
-    _demand(findings, asked.policy, found.kind)
+    for name, check in demanded(asked.policy):
+        findings.demand(check, by=name)
     _check(findings, asked, found)
     return conclude(found.kind, findings, asked.policy)
-
-
-def _demand(findings: Findings, policy: Policy, kind: str) -> None:
-    """What the policy demands of every document of this kind, whether it can show it or not."""
-    if policy.nodes is not None:
-        findings.demand("node")
-    if kind in ("keyset", "consistency", "checkpoint"):
-        return
-    for wanted, name in (
-        (policy.models is not None, "model"),
-        (policy.require_fresh, "fresh"),
-        (policy.require_cpu, "cpu"),
-    ):
-        if wanted:
-            findings.demand(name)
 
 
 def _check(findings: Findings, asked: Asked, document: Document) -> None:

@@ -134,6 +134,9 @@ def test_bad_usage_exits_with_2(run: Run, put: Any, tmp_path: Path) -> None:
         [receipt, "--at", "yesterday"],
         [receipt, "--rims", tmp_path / "missing"],
         [receipt, "--kind", "answer"],
+        [receipt, "--receipt", receipt],
+        [put("keyset.json", LOG_CASE.signer.keyset()), "--nonce", NONCE],
+        [put("answer.json", LOG_CASE.reply()), "--answer", receipt],
         ["http://127.0.0.1:9/x"],
         [receipt, "--keyset", "http://127.0.0.1:9/"],
     ):

@@ -132,7 +132,76 @@ def test_a_policy_demands_what_a_receipt_cannot_show() -> None:
     assert reasons(RECEIPT, policy={"require_fresh": True}) == ["nonce-not-given"]
     assert verify(RECEIPT, policy={"require_fresh": True}, nonce=NONCE).verified
     assert reasons(RECEIPT, policy={"models": ["00" * 32]}) == ["model-not-allowed"]
-    assert verify(head(HASHES), policy={"require_cpu": True, "require_fresh": True}).verified
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"gpu_count": 1},
+        {"ueids": ["1"]},
+        {"min_driver": "550.1"},
+        {"modes": ["PPCIE"]},
+        {"measurements": ["00" * 48]},
+        {"require_cpu": True},
+        {"require_fresh": True},
+        {"models": ["cd" * 32]},
+        {"witnesses": [VerifierKey("w", COSIGNATURE, bytes(32)).text()]},
+    ],
+    ids=lambda policy: next(iter(policy)),
+)
+def test_a_policys_demands_hold_for_every_kind_of_document(policy: dict[str, Any]) -> None:
+    field = next(iter(policy))
+    cannot = {"receipt": set(policy) - {"models", "require_fresh"}, "keyset": {field}}
+    cannot["checkpoint"] = {field} - {"witnesses"}
+    for document in (RECEIPT, SIGNER.keyset(), head(HASHES)):
+        keyset = None if document == SIGNER.keyset() else SIGNER.keyset()
+        assert verify(document, keyset=keyset).verified
+        verdict = verify(document, keyset=keyset, policy=policy)
+        if field in cannot[verdict.kind]:
+            assert (verdict.verified, verdict.reason) == (False, "not-checked")
+            assert f"`{field}`" in verdict.detail and verdict.kind in verdict.detail
+    everything = {"modes": ["SPT", "MPT", "PPCIE"], "rims": "require", "measurements": []}
+    assert verify(RECEIPT, policy=everything).verified
+
+
+_BROUGHT: dict[str, Any] = {
+    "nonce": NONCE,
+    "request": REQUEST,
+    "receipt": RECEIPT,
+    "answer": ANSWER,
+    "keyset": SIGNER.keyset(),
+}
+
+
+@pytest.mark.parametrize(
+    ("document", "fits"),
+    [
+        (RECEIPT, {"nonce", "request", "answer", "keyset"}),
+        (SIGNER.keyset(), set()),
+        (head(HASHES), {"keyset"}),
+        (consistency(2, 5), {"keyset"}),
+        (inclusion(3), set(_BROUGHT)),
+        (CASE.reply(), {"nonce", "request", "receipt", "keyset"}),
+        (CASE.stream(), {"nonce", "request", "receipt", "keyset"}),
+        (CASE.attestation("{}"), {"nonce", "request", "receipt", "keyset"}),
+        (CASE.challenged(), {"nonce", "keyset"}),
+        (CASE.evidence(NONCE), {"nonce", "keyset"}),
+    ],
+    ids=lambda value: "" if isinstance(value, set) else verifying.verify(value).kind,
+)
+def test_what_a_document_is_not_compared_with_is_refused(document: Any, fits: set[str]) -> None:
+    for name, value in _BROUGHT.items():
+        if name in fits:
+            verifying.verify(document, **{name: value})
+            continue
+        with pytest.raises(Malformed, match=f"`{name}` is for") as caught:
+            verifying.verify(document, **{name: value})
+        assert caught.value.reason == "not-compared"
+
+
+def test_the_answer_is_compared_beside_a_log_proof() -> None:
+    assert verify(inclusion(3), receipt=RECEIPT, answer=ANSWER).verified
+    assert reasons(inclusion(3), receipt=RECEIPT, answer=STREAM) == ["reply-mismatch"]
 
 
 def test_an_attested_answer_agrees_with_its_receipt() -> None:
