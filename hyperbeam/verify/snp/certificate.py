@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA384
@@ -170,6 +169,8 @@ def read_all(items: Iterable[bytes]) -> list[Certificate]:
 
 def read(der: bytes) -> Certificate:
     """One DER certificate, signed with RSASSA-PSS as all of AMD's are. Raises Malformed."""
+    from cryptography import x509
+
     try:
         parts = certificate(der)
         number = der[parts.serial]
