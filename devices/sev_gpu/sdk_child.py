@@ -1,9 +1,12 @@
 """Run by the interpreter that has nv-attestation-sdk: reads a nonce, writes evidence as JSON.
 
+For a probe it only says whether the SDK is there, and loads nothing of it.
+
 Imports nothing of this project, and runs on every Python that the SDK runs on.
 """
 
 import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -29,7 +32,11 @@ def main() -> None:
     os.dup2(2, 1)
     asked = json.load(sys.stdin)
     try:
-        text = json.dumps({"evidences": collect(asked["nonce"])})
+        if asked.get("probe"):
+            found = importlib.util.find_spec("nv_attestation_sdk") is not None
+            text = json.dumps({"found": found})
+        else:
+            text = json.dumps({"evidences": collect(asked["nonce"])})
     except BaseException as error:
         text = json.dumps({"error": f"{type(error).__name__}: {error}"})
     answer_to.write(text)

@@ -70,15 +70,20 @@ async def test_evidence_comes_from_the_other_interpreter(tmp_path: Path, options
     assert not Path("left-behind.log").exists()  # noqa: ASYNC240
 
 
-async def test_what_the_sdk_raises_is_said(tmp_path: Path) -> None:
-    sdk = collector(interpreter(tmp_path, "raise Exception('no GPU in CC mode')"))
-    with pytest.raises(Unavailable, match="no GPU in CC mode"):
+async def test_what_the_sdk_raises_goes_to_the_log_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sdk = collector(interpreter(tmp_path, "raise Exception('no GPU\\x1b[31m\\nin CC mode')"))
+    with pytest.raises(Unavailable, match="raised an error; see the node's log") as caught:
         await sdk.collect(bytes.fromhex(NONCE))
+    assert "no GPU" not in caught.value.detail
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line == "nv-attestation-sdk: Exception: no GPU in CC mode"
 
 
 async def test_an_sdk_that_exits_or_hangs(tmp_path: Path) -> None:
     leaving = collector(interpreter(tmp_path / "a", "sys.exit(3)"))
-    with pytest.raises(Unavailable, match="SystemExit"):
+    with pytest.raises(Unavailable, match="raised an error"):
         await leaving.collect(bytes.fromhex(NONCE))
     killed = collector(interpreter(tmp_path / "b", "os._exit(4)"))
     with pytest.raises(Unavailable, match="status 4 and no answer"):
@@ -98,8 +103,11 @@ async def test_threads_of_the_sdk_do_not_hold_up_the_answer(tmp_path: Path) -> N
 
 async def test_an_environment_without_the_sdk(tmp_path: Path) -> None:
     sdk = collector(sys.executable)
-    with pytest.raises(Unavailable, match="nv_attestation_sdk"):
+    assert "has no nv-attestation-sdk" in await sdk.available()
+    with pytest.raises(Unavailable, match="raised an error"):
         await sdk.collect(bytes.fromhex(NONCE))
+    other = collector(program(tmp_path / "other", "sys.exit(5)"))
+    assert "no Python that runs" in await other.available()
     assert "sdk_python" in await SdkCollector(SevGpuConfig()).available()
     gone = SdkCollector(SevGpuConfig(sdk_python=str(tmp_path / "python")))
     assert "names no program" in await gone.available()
