@@ -31,6 +31,8 @@ from .log_history import (
 from .receipt_checks import check_receipt
 from .verdict import Findings
 
+MAX_OLDER = 50
+"""Key sets that are asked for beside those at hand."""
 _INCLUSION: dict[str, shape.Rule] = {
     "v": shape.constant("hyperbeam.inclusion/1"),
     "index": shape.natural,
@@ -140,29 +142,61 @@ def _check_head(findings: Findings, asked: Asked, text: str | bytes) -> Checkpoi
 
 
 def _check_signature(asked: Asked, checks: Checks, signed: SignedCheckpoint, node: str) -> bool:
-    """Whether a log key of one of the node's key sets that are at hand signed the head."""
+    """Whether a log key of one of the node's key sets that can be had signed the head."""
     name, origin = "log-signature", signed.checkpoint.origin
-    keysets = [keyset for keyset in _keysets(asked, checks) if keyset.node == node]
-    if not keysets:
-        checks.unknown(name, "keyset-not-given", f"give the key set of {node} that was in force")
-        return False
-    for keyset in keysets:
+    count = 0
+    for keyset in _keysets(asked, checks, node):
+        count += 1
         for key in keyset.message["log_keys"]:
-            public = bytes.fromhex(key["key"])
-            if notes.verify(signed, VerifierKey(origin, notes.ED25519, public)):
+            verifier = VerifierKey(origin, notes.ED25519, bytes.fromhex(key["key"]))
+            if notes.verify(signed, verifier):
                 checks.passed(name, f"by the log key {key['id']} of {keyset.name[:16]}", "declared")
                 return True
-    checks.failed(name, "signature-invalid", "no log key of the key sets at hand signed this head")
+            if any((each.name, each.key_id) == (origin, verifier.id) for each in signed.signatures):
+                detail = f"the signature under the log key {key['id']} is not of this head"
+                checks.failed(name, "signature-invalid", detail)
+                return False
+    if count:
+        detail = (
+            f"none of {count} key sets of the node has the key that signed it; give the one that "
+            "was in force, or the node's address to ask for older ones"
+        )
+        checks.unknown(name, "key-unknown", detail)
+    else:
+        checks.unknown(name, "keyset-not-given", f"give the key set of {node} that was in force")
     return False
 
 
-def _keysets(asked: Asked, checks: Checks) -> Iterator[KeySet]:
-    yield from asked.keysets
-    if asked.find_keyset is not None:
+def _keysets(asked: Asked, checks: Checks, node: str) -> Iterator[KeySet]:
+    """The node's key sets: those given, the current one, then the `previous` ones of these."""
+    known = [keyset for keyset in asked.keysets if keyset.node == node]
+    yield from known
+    find = asked.find_keyset
+    if find is None:
+        return
+    try:
+        current = KeySet.parse(find(""))
+    except (OSError, Malformed) as error:
+        checks.unknown("keyset", "keyset-unreachable", f"no key set from the node: {error}")
+    else:
+        if current.node == node:
+            yield current
+            known.insert(0, current)
+    names = {keyset.name for keyset in known}
+    for _ in range(MAX_OLDER):
+        if not known:
+            return
+        name = known.pop(0).message["previous"]
+        if name is None or name in names:
+            continue
+        names.add(name)
         try:
-            yield KeySet.parse(asked.find_keyset(""))
-        except (OSError, Malformed) as error:
-            checks.unknown("keyset", "keyset-unreachable", f"no key set from the node: {error}")
+            older = KeySet.parse(find(name))
+        except (OSError, Malformed):
+            continue
+        if (older.name, older.node) == (name, node):
+            yield older
+            known.append(older)
 
 
 def _check_witnesses(findings: Findings, asked: Asked, signed: SignedCheckpoint) -> None:

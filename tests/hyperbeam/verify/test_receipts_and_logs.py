@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperbeam import verify as verifying
-from hyperbeam.verify import merkle, receipt, signing
+from hyperbeam.verify import KeySet, log_proofs, merkle, receipt, signing
 from hyperbeam.verify.checkpoint import (
     COSIGNATURE,
     Checkpoint,
@@ -254,7 +254,7 @@ def test_a_proof_without_its_receipt_shows_nothing() -> None:
         (inclusion(3, path=["x"]), "proof-malformed"),
         (inclusion(3, more=1), "proof-malformed"),
         (inclusion(3, checkpoint=""), "checkpoint-malformed"),
-        (inclusion(3, checkpoint=head(HASHES, Signer())), "signature-invalid"),
+        (inclusion(3, checkpoint=head(HASHES, Signer())), "key-unknown"),
         (inclusion(3, checkpoint=head(HASHES, origin="somebody")), "origin-unknown"),
         (inclusion(3, checkpoint=head(HASHES[:-1] + HASHES[:1])), "inclusion-proof"),
         (inclusion(3, checkpoint=head(HASHES).replace("\n6\n", "\n7\n")), "signature-invalid"),
@@ -291,7 +291,55 @@ def test_a_head_needs_a_key_set_of_its_node() -> None:
 
 def test_the_receipt_key_does_not_sign_heads() -> None:
     swapped = Signer(identity=SIGNER.identity, log=SIGNER.receipt)
-    assert reasons(head(HASHES, swapped)) == ["signature-invalid"]
+    assert reasons(head(HASHES, swapped)) == ["key-unknown"]
+
+
+def test_a_head_is_not_accused_where_its_key_is_not_at_hand() -> None:
+    later = Signer(identity=SIGNER.identity)
+    verdict = verify(head(HASHES), keyset=later.keyset())
+    assert (verdict.verified, verdict.reason) == (False, "key-unknown")
+    assert problems(verdict) == []
+    assert reasons(head(HASHES).replace("\n6\n", "\n7\n")) == ["signature-invalid"]
+
+
+def test_older_key_sets_are_asked_for() -> None:
+    sets = [SIGNER.keyset()]
+    for _ in range(log_proofs.MAX_OLDER + 1):
+        previous = KeySet.parse(sets[-1]).name
+        sets.append(Signer(identity=SIGNER.identity).keyset(previous=previous))
+    by_name = {KeySet.parse(value).name: json.dumps(value).encode() for value in sets}
+    asked: list[str] = []
+
+    def find(current: int) -> Any:
+        def get(name: str) -> bytes:
+            asked.append(name)
+            if name and name not in by_name:
+                raise FileNotFoundError("no such key set")
+            return by_name[name] if name else json.dumps(sets[current]).encode()
+
+        return get
+
+    assert verify(head(HASHES), keyset=None, find_keyset=find(3)).verified
+    assert asked == ["", *[KeySet.parse(sets[at]).name for at in (2, 1, 0)]]
+    assert verify(head(HASHES), keyset=sets[2], find_keyset=find(0)).verified
+    assert verify(head(HASHES), keyset=None, find_keyset=find(log_proofs.MAX_OLDER)).verified
+    asked.clear()
+    far = find(log_proofs.MAX_OLDER + 1)
+    assert reasons(head(HASHES), keyset=None, find_keyset=far) == ["key-unknown"]
+    assert len(asked) == 1 + log_proofs.MAX_OLDER
+    del by_name[KeySet.parse(sets[1]).name]
+    assert reasons(head(HASHES), keyset=None, find_keyset=find(3)) == ["key-unknown"]
+
+
+def test_a_key_set_of_another_name_or_node_does_not_stand_for_an_older_one() -> None:
+    name = KeySet.parse(SIGNER.keyset()).name
+    now = Signer(identity=SIGNER.identity).keyset(previous=name)
+    for other in (SIGNER.keyset(config="00" * 32), Signer(log=SIGNER.log).keyset()):
+
+        def find(name: str, other: dict[str, Any] = other) -> bytes:
+            return json.dumps(other if name else now).encode()
+
+        assert reasons(head(HASHES), keyset=None, find_keyset=find) == ["key-unknown"]
 
 
 def test_a_log_that_shows_two_histories_is_a_fork() -> None:
