@@ -1,8 +1,9 @@
 """What is posted to `verify`, read: every shape that clients send, as one document.
 
 The list of evidence itself; `{"evidences": [...]}` or `{"token": base64 of that list's JSON}`
-with or without `nonce`; the token alone, as text; a whole attestation (with `raw`); the reply
-of `generate` (with `challenge`). The objects may also hold `policy` and `keyset`.
+with or without `nonce`; the token alone, as text; a whole attestation (with `raw`), alone or as
+`attestation` of an object; the reply of `generate` (with `challenge`). The objects may also hold
+`policy` and `keyset`. An answer or a stream that has an attestation, every byte as it came.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ MAX_ITEMS = 100_000
 _NONCE = re.compile(r"[0-9a-fA-F]{64}\Z")
 _TOKEN = re.compile(rb"\s*[A-Za-z0-9+/]{16,}={0,2}\s*\Z")
 _REPORT_NONCE = slice(4, 36)
+_STREAM = re.compile(rb"\s*(data|event|id|retry)?:")
 _OURS = ("policy", "keyset")
 
 
@@ -36,7 +38,7 @@ class Asked:
     """
 
     kind: str
-    document: dict[str, Any]
+    document: dict[str, Any] | bytes
     nonce: str | None = None
     keyset: Any = None
     policy: Any = None
@@ -54,6 +56,7 @@ def read_nonce(value: Any, param: str = "nonce") -> str:
         raise BadRequest(
             f"{param} has to be exactly 64 hexadecimal characters (32 bytes that you chose at "
             "random)",
+            error="nonce-malformed",
             param=param,
         )
     return value.lower()
@@ -67,6 +70,8 @@ def read(body: bytes, nonce: str | None) -> Asked:
     """
     if len(body) > MAX_BODY:
         raise TooLarge(f"over {MAX_BODY // 2**20} MiB; evidence is far smaller")
+    if _STREAM.match(body):
+        return Asked("stream", body, nonce)
     value = _value(body)
     if isinstance(value, str):
         value = {"token": value}
@@ -74,11 +79,35 @@ def read(body: bytes, nonce: str | None) -> Asked:
         value = {"evidences": value}
     if not isinstance(value, dict):
         raise BadRequest(
-            "post the list of evidence, an attestation, or an object with `evidences` or `token`"
+            "post the list of evidence, an attestation, an answer that has one, or an object with "
+            "`evidences` or `token`"
         )
     rest = {name: item for name, item in value.items() if name not in _OURS}
+    if "attestation" in rest and len(rest) > 1:
+        return _answer(body, value, nonce)
+    if "attestation" in rest:
+        rest = _attestation(rest["attestation"])
     kind, own = _read(rest, nonce)
     return Asked(kind, rest, own, value.get("keyset"), value.get("policy"))
+
+
+def _answer(body: bytes, value: dict[str, Any], nonce: str | None) -> Asked:
+    extra = next((name for name in _OURS if name in value), None)
+    if extra is not None:
+        raise BadRequest(
+            f"an answer is verified as it came, without a `{extra}` in it; post an object with "
+            f"its `attestation` and `{extra}`",
+            param=extra,
+        )
+    return Asked("answer", body, nonce)
+
+
+def _attestation(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict) or "raw" not in value:
+        raise BadRequest(
+            "`attestation` is the whole object that an answer has, with `raw`", param="attestation"
+        )
+    return dict(value)
 
 
 def _value(body: bytes) -> Any:
@@ -114,7 +143,19 @@ def _read(value: dict[str, Any], nonce: str | None) -> tuple[str, str | None]:
         raise BadRequest("the body and the query name two different nonces", param="nonce")
     for name in [name for name in value if name not in ("evidences", "token")]:
         del value[name]
+    if said is None and nonce is not None and isinstance(evidences, list):
+        value.pop("token", None)
+        value["evidences"] = [_without_echo(entry) for entry in evidences]
     return "evidence", nonce or said
+
+
+def _without_echo(entry: Any) -> Any:
+    """`entry` without a nonce that only repeats its report's, which is checked by itself."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("nonce"), str):
+        return entry
+    if entry["nonce"].lower() != _report_nonce(entry.get("evidence")):
+        return entry
+    return {name: item for name, item in entry.items() if name != "nonce"}
 
 
 def _evidences(value: dict[str, Any]) -> Any:
@@ -124,7 +165,11 @@ def _evidences(value: dict[str, Any]) -> Any:
             del value[name]
     if "token" not in value:
         if "evidences" not in value and not {"raw", "challenge"} & value.keys():
-            raise BadRequest("the object has neither `evidences` nor `token`", param="evidences")
+            raise BadRequest(
+                "the object has neither `attestation`, as an answer to a request with `tee` has, "
+                "nor `evidences` nor `token`",
+                param="evidences",
+            )
         return value.get("evidences")
     decoded = token.decode(value["token"])
     if value.get("evidences", decoded) != decoded:

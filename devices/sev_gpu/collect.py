@@ -16,6 +16,7 @@ Evidence = dict[str, str]
 
 REAL = ("nvml", "nvattest", "nv-attestation-sdk")
 """What `auto` tries, in this order."""
+SOURCES = (*REAL, "simulated", "replay")
 UNAVAILABLE = "attestation_unavailable"
 RETRY_AFTER = 5
 NO_RETRY = {"x-should-retry": "false"}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hyperbeam import (
     BadRequest,
     Device,
+    HyperbeamError,
     Message,
     MethodNotAllowed,
     TooLarge,
@@ -119,15 +120,19 @@ class SevGpu(Device):
 
     @key(last=True)
     async def verify(self, base: Any, request: Message) -> Message:
-        """POST evidence, an attestation or a token; gives true or false, the whole as JSON.
+        """POST an answer, attestation, evidence or token: true or false, the whole as JSON.
 
         `nonce` is the one you chose. `policy` in the body may only demand more.
         """
         _allow(request, "GET", "HEAD", "POST")
-        said = request.get("nonce")
-        nonce = None if said is None else asked.read_nonce(said)
-        body = _body(request)
-        outcome = await self._checker.run(lambda: self._judge(body, nonce))
+        try:
+            said = request.get("nonce")
+            nonce = None if said is None else asked.read_nonce(said)
+            body = _body(request)
+            outcome = await self._checker.run(lambda: self._judge(body, nonce))
+        except (BadRequest, TooLarge) as error:
+            error.headers["x-verify-reason"] = _reason(error)
+            raise
         headers = {"x-verify-reason": outcome.reason} if outcome.reason else {}
         if _wants_json(request):
             return _reply(_dump(outcome.document), JSON, headers)
@@ -136,7 +141,8 @@ class SevGpu(Device):
     @key(last=True)
     async def info(self, base: Any, request: Message) -> Message:
         """GPUs, driver, CC mode, and which sources of evidence exist here or why not."""
-        reasons = await self._choice.reasons()
+        not_chosen = f"not chosen: sev_gpu.backend is {self.config.backend}"
+        reasons = dict.fromkeys(collect.SOURCES, not_chosen) | await self._choice.reasons()
         found: dict[str, Any] = {"gpus": [], "driver": None, "cc": None, "devtools": None}
         used = None
         with contextlib.suppress(Unavailable):
@@ -253,6 +259,11 @@ def _allow(request: Message, *methods: str) -> None:
             f"{method} is not for this; use {' or '.join(methods)}",
             headers={"allow": ", ".join(methods)},
         )
+
+
+def _reason(error: HyperbeamError) -> str:
+    """The word of the verdicts for a refusal."""
+    return "request-malformed" if error.error == "bad_request" else error.error.replace("_", "-")
 
 
 def _private(request: Message) -> Mapping[str, Any]:

@@ -32,15 +32,17 @@ Have it verified (true or false; why not is in the header x-verify-reason):
   curl -H "accept: application/json" --data-binary @evidence.json \\
     "{url}/~sev_gpu@1.0/verify?nonce=$NONCE"
 
-Have an attested answer verified (post the whole `attestation` of an answer made with
-"tee": true; its list of evidence or its token alone is false, `nonce-not-given`):
-  curl -i --data-binary @attestation.json "{url}/~sev_gpu@1.0/verify"
+Have an attested answer verified (post the answer to a request with "tee": true and your nonce,
+every byte as it came, or its whole `attestation`; its list of evidence or its token alone is
+false, `nonce-not-given`):
+  curl -i --data-binary @answer.json "{url}/~sev_gpu@1.0/verify?nonce=$NONCE"
 
 See which GPUs and which sources of evidence there are:
   curl -H "accept: application/json" "{url}/~sev_gpu@1.0/info"
 
-On your own machine, without asking any node:
-  hyperbeam verify answer.json --nonce $NONCE
+On your own machine, with the key set that the node signed the answer by:
+  curl "{url}/~meta@1.0/keyset" > keyset.json
+  hyperbeam verify answer.json --nonce $NONCE --keyset keyset.json
 """
 _TITLE = _TEXT.partition("\n")[0]
 

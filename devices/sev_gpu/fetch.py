@@ -47,6 +47,9 @@ def _read(opener: OpenerDirector, request: Request, timeout: float) -> bytes:
                     raise OSError(f"the reply is over {MAX_REPLY // 2**20} MiB")
                 if time.monotonic() > ends:
                     raise TimeoutError(f"no whole reply within {timeout:g} s")
+            # Reading in pieces, http.client takes a lost connection for the reply's end.
+            if reply.length:
+                raise OSError(f"the reply lacks its last {reply.length} bytes")
     except HTTPError as error:
         with error:
             kind = FileNotFoundError if error.code == 404 else OSError

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from devices.sev_gpu.collect import NO_RETRY, Choice, unavailable
+from devices.sev_gpu.collect import NO_RETRY, SOURCES, Choice, unavailable
 from devices.sev_gpu.config import SevGpuConfig
 from devices.sev_gpu.simulated import SimulatedCollector
 from hyperbeam import BadRequest, ConfigError, HyperbeamError, Unavailable
@@ -284,8 +284,10 @@ async def test_where_there_is_no_gpu(start_node: StartNode) -> None:
         assert (await http.get("/generate", params={"nonce": NONCE})).status_code == 503
         info = (await http.get("/info")).json()
     assert info["backend"] is None and info["configured"] == "auto"
-    assert set(info["backends"]) == {"nvml", "nvattest", "nv-attestation-sdk"}
+    assert set(info["backends"]) == set(SOURCES)
     assert all(one["reason"] for one in info["backends"].values())
+    assert info["backends"]["simulated"]["reason"] == "not chosen: sev_gpu.backend is auto"
+    assert "not chosen" not in info["backends"]["nvml"]["reason"]
     assert node.keys.current.message["gpu"] is None
 
 
@@ -355,7 +357,9 @@ async def test_info_says_that_it_is_simulated(start_node: StartNode) -> None:
         answer = (await http.get("/generate", params={"nonce": NONCE})).json()
     assert [gpu["name"] for gpu in info["gpus"]] == ["SIMULATED GPU"] * 2
     assert info["root"].startswith("simulated:")
-    assert info["backends"] == {"simulated": {"available": True}}
+    not_chosen = {"available": False, "reason": "not chosen: sev_gpu.backend is simulated"}
+    others = dict.fromkeys(SOURCES, not_chosen)
+    assert info["backends"] == {**others, "simulated": {"available": True}}
     assert len(answer["evidences"]) == 2
     assert node.keys.current.message["gpu"] is None
 
@@ -365,7 +369,10 @@ async def test_the_explanation(node: Node) -> None:
         reply = await http.get("/")
         assert (await http.get("")).text == reply.text
     assert reply.headers["content-type"] == "text/plain"
-    for words in ("What a pass means", "does not mean", "SIMULATES", f":{node.server.port}/~sev"):
+    for words in (
+        "What a pass means", "does not mean", "SIMULATES", f":{node.server.port}/~sev",
+        "--keyset keyset.json",
+    ):  # fmt: skip
         assert words in reply.text
 
 

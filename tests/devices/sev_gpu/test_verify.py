@@ -2,6 +2,7 @@ import asyncio
 import base64
 import copy
 import json
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -18,8 +19,9 @@ from devices.sev_gpu.policies import tightened
 from hyperbeam import BadRequest, HyperbeamError
 from hyperbeam.node import Node
 from hyperbeam.verify import Policy
+from hyperbeam.verify.answer import splice, stream_event
 from tests.hyperbeam.conftest import StartNode
-from tests.hyperbeam.verify.documents import Signer
+from tests.hyperbeam.verify.documents import ANSWER, MODEL, Signer, of
 
 from .conftest import (
     FIXTURES,
@@ -73,7 +75,8 @@ async def post(node: Node, value: Any, **params: str) -> httpx.Response:
 
 async def whole(node: Node, value: Any, **params: str) -> dict[str, Any]:
     async with client(node, accept="application/json") as http:
-        reply = await http.post("/verify", content=dump(value), params=params)
+        content = value if isinstance(value, bytes) else dump(value)
+        reply = await http.post("/verify", content=content, params=params)
     assert reply.status_code == 200, reply.text
     assert reply.headers["content-type"] == "application/json"
     found: dict[str, Any] = reply.json()
@@ -121,9 +124,13 @@ async def test_evidence_whose_nonce_nobody_vouches_for(of_2024: Node) -> None:
         reply = await post(of_2024, body)
         assert (reply.status_code, reply.text) == (200, "false")
         assert reply.headers["x-verify-reason"] == "nonce-not-given"
-    reply = await post(of_2024, evidences, nonce=NONCE)
-    assert reply.text == "false"
-    assert reply.headers["x-verify-reason"] in ("nonce-mismatch", "evidence-conflict")
+    for body in (evidences, token(evidences), {"token": token(evidences), "evidences": evidences}):
+        reply = await post(of_2024, body, nonce=NONCE)
+        assert (reply.text, reply.headers["x-verify-reason"]) == ("false", "nonce-mismatch")
+    other = [{**evidences[0], "nonce": NONCE}]
+    for mine in (NONCE, SAMPLE_NONCE):
+        reply = await post(of_2024, other, nonce=mine)
+        assert reply.text == "false" and reply.headers["x-verify-reason"]
 
 
 async def test_nothing_is_no_evidence(of_2024: Node) -> None:
@@ -346,6 +353,56 @@ async def test_what_is_none_of_the_shapes(node: Node) -> None:
     ):  # fmt: skip
         reply = await post(node, body)
         assert reply.status_code == 400, (body, reply.text)
+        assert re.fullmatch("[a-z]+(-[a-z]+)+", reply.headers["x-verify-reason"]), body
+    for nonce in ("ab", "xy" * 32):
+        reply = await post(node, [], nonce=nonce)
+        assert (reply.status_code, reply.headers["x-verify-reason"]) == (400, "nonce-malformed")
+
+
+async def test_a_whole_answer_gets_the_full_check(node: Node) -> None:
+    made = await attestation(node, nonce=NONCE)
+    answer = splice(ANSWER, MODEL["name"], made)
+    verdict = await whole(node, answer, nonce=NONCE)
+    assert (verdict["kind"], verdict["freshness"]) == ("answer", "fresh")
+    assert (verdict["trust"], verdict["reason"]) == ("simulated", "simulated")
+    results = {check["name"]: check["result"] for check in verdict["checks"]}
+    assert results["answer"] == results["reply"] == results["statement-signature"] == "pass"
+    reply = await post(node, answer, nonce=NONCE)
+    assert (reply.text, reply.headers["x-verify-reason"]) == ("false", "simulated")
+    changed = await whole(node, answer.replace(b"chatcmpl-1", b"chatcmpl-2", 1), nonce=NONCE)
+    assert "answer" in {c["name"] for c in changed["checks"] if c["result"] == "fail"}
+    again = await post(node, json.dumps(json.loads(answer), indent=1).encode(), nonce=NONCE)
+    assert (again.text, again.headers["x-verify-reason"]) == ("false", "answer-reformatted")
+
+
+async def test_an_attestation_in_an_object_gets_the_full_check(node: Node) -> None:
+    made = await attestation(node, nonce=NONCE)
+    keyset = node.keys.current.message
+    for extra in ({}, {"keyset": keyset}, {"policy": {"gpu_count": 1}, "keyset": keyset}):
+        verdict = await whole(node, {"attestation": made, **extra}, nonce=NONCE)
+        assert (verdict["kind"], verdict["reason"]) == ("attestation", "simulated")
+    conflict = await post(node, {"attestation": {**made, "nonce": "cd" * 32}})
+    assert conflict.status_code == 400
+    assert conflict.headers["x-verify-reason"] == "evidence-conflict"
+    for wrong in (None, [], "x", {}, {"evidences": made["evidences"]}):
+        reply = await post(node, {"attestation": wrong})
+        assert reply.status_code == 400 and "`attestation`" in reply.text
+    answer = json.loads(splice(ANSWER, MODEL["name"], made))
+    mixed = await post(node, {**answer, "keyset": keyset})
+    assert mixed.status_code == 400 and "as it came" in mixed.text
+
+
+async def test_a_saved_stream_gets_the_full_check(node: Node) -> None:
+    chunk = b'data: {"id":"x","object":"chat.completion.chunk","created":1,"choices":[]}\n\n'
+    response = {"status": 200, "type": "text/event-stream", **of(chunk), "stream": True}
+    response |= {"complete": True, "body": chunk.decode()}
+    made = await attestation(node, response=response, nonce=NONCE)
+    last = stream_event(json.loads(chunk[6:]), MODEL["name"], made)
+    stream = chunk + last + b"data: [DONE]\n\n"
+    verdict = await whole(node, stream, nonce=NONCE)
+    assert (verdict["kind"], verdict["reason"]) == ("stream", "simulated")
+    reply = await post(node, chunk + last, nonce=NONCE)
+    assert (reply.text, reply.headers["x-verify-reason"]) == ("false", "stream-no-done")
 
 
 async def test_sizes_are_bounded(node: Node) -> None:
