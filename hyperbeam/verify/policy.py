@@ -51,10 +51,11 @@ class Policy:
             if len(value) > MAX_BYTES:
                 raise Malformed("the policy is over 1 MiB", MALFORMED)
             value = read_object(value, "the policy", MALFORMED)
+        _check_names(value)
         rest = dict(value)
         cpu = rest.pop("snp", {})
-        if "measurements" in rest and isinstance(cpu, dict):
-            cpu = {**cpu, "measurements": rest.pop("measurements")}
+        if "measurements" in rest:
+            cpu = _with_measurements(cpu, rest.pop("measurements"))
         own = {name: rest.pop(name) for name in _OWN if name in rest}
         for name, item in own.items():
             shape.check(item, _OWN[name], f"policy: `{name}`", MALFORMED)
@@ -81,6 +82,22 @@ class Policy:
     def digest(self) -> str:
         """SHA-256 of the policy's canonical JSON, in hex."""
         return jcs.digest(self.as_dict())
+
+
+def _check_names(value: dict[str, Any]) -> None:
+    known = {*nvidia.Policy().as_dict(), *_OWN, "snp", "measurements"}
+    for name in value:
+        if name not in known:
+            said = f"`{str(name)[:50]}` is not one of {', '.join(sorted(known))}"
+            raise Malformed(f"policy: {said}", MALFORMED)
+
+
+def _with_measurements(cpu: Any, measurements: Any) -> Any:
+    if not isinstance(cpu, dict):
+        return cpu
+    if cpu.get("measurements", measurements) != measurements:
+        raise Malformed("policy: `measurements` and `snp.measurements` differ", MALFORMED)
+    return {**cpu, "measurements": measurements}
 
 
 def _check_witness(text: str) -> None:

@@ -303,3 +303,20 @@ def test_verifying_starts_no_server_and_loads_none() -> None:
         "assert not loaded, loaded\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_policy_that_is_wrong_is_told_all_its_fields() -> None:
+    with pytest.raises(Malformed) as caught:
+        Policy.parse({"min_drivers": "1"})
+    assert "`min_drivers` is not one of" in caught.value.detail
+    known = Policy().as_dict().keys() | {"measurements"}
+    assert all(name in caught.value.detail for name in known)
+    for value in (
+        {"measurements": ["ab" * 48], "snp": 1},
+        {"measurements": ["ab" * 48], "snp": {"measurements": ["cd" * 48]}},
+    ):
+        with pytest.raises(Malformed) as caught:
+            Policy.parse(value)
+        assert caught.value.reason == "policy-malformed"
+    same = {"measurements": ["ab" * 48], "snp": {"measurements": ["ab" * 48]}}
+    assert Policy.parse(same).cpu.measurements == ("ab" * 48,)
