@@ -79,7 +79,7 @@ def check_attestation(
     evidences = check_agreement(checks, value, value["nonce"])
     check_gpu(findings, asked, evidences, value["nonce"] if bound else None)
     _check_backend(findings, value, said)
-    check_said(findings, value["claims"], value["verified"])
+    check_said(findings, value["claims"], value["verified"], value["nonce"])
     _check_keyset_gpus(findings, keyset)
     check_bodies(checks, said)
     if answer is not None:

@@ -41,7 +41,7 @@ def check_challenge(findings: Findings, asked: Asked, value: dict[str, Any]) -> 
     # Anybody can write a challenge: only one with the verifier's nonce vouches for this one.
     vouched = bound and asked.nonce == said["nonce"]
     check_gpu(findings, asked, evidences, nonce if vouched else None)
-    check_said(findings, value.get("claims"), value.get("verified"))
+    check_said(findings, value.get("claims"), value.get("verified"), nonce)
     check_fresh(findings, asked, said["nonce"], "client")
     if bound:
         check_cpu(findings, asked, value.get("cpu"), said["keyset"], str(nonce), evidences)

@@ -6,10 +6,15 @@ import hashlib
 from typing import Any
 
 from .asked import Asked
-from .checks import Checks
+from .checks import Checks, Source
 from .gpu import PUBLISHED_NONCES
 from .seed import derive
 from .verdict import Findings
+
+_UNSIGNED = {
+    "gpu": "hardware-not-accepted",
+    "receipt-signature": "signature-not-accepted",
+}
 
 
 def check_bodies(checks: Checks, said: dict[str, Any]) -> None:
@@ -100,8 +105,13 @@ def check_model(findings: Findings, asked: Asked, said: dict[str, Any]) -> None:
         )
 
 
-def check_fresh(findings: Findings, asked: Asked, nonce: str | None, by: str) -> None:
-    """Whether the verifier's own nonce is the one that was signed."""
+def check_fresh(
+    findings: Findings, asked: Asked, nonce: str | None, by: str, signed: str = "gpu"
+) -> None:
+    """Whether the verifier's own nonce is the one that was signed.
+
+    `signed`: the check, made before, that somebody signed: `gpu`, or one of a node's signature.
+    """
     checks = findings.checks
     if asked.nonce is not None:
         findings.demand("fresh")
@@ -113,9 +123,13 @@ def check_fresh(findings: Findings, asked: Asked, nonce: str | None, by: str) ->
         checks.failed("fresh", "nonce-mismatch", f"it was made for the nonce {nonce}, not yours")
     elif by != "client":
         checks.failed("fresh", "nonce-by-node", "the node says that it chose the nonce itself")
+    elif not checks.ok(signed):
+        detail = "it holds your nonce, and nobody whose signature is accepted says so"
+        checks.unknown("fresh", _UNSIGNED[signed], detail)
     else:
         findings.freshness = "fresh"
-        checks.passed("fresh", "it was made after you chose your nonce", "hashed")
+        source: Source = "hashed" if signed == "gpu" else "declared"
+        checks.passed("fresh", "it was made after you chose your nonce", source)
 
 
 def is_digest_of(data: bytes, digest: dict[str, Any]) -> bool:

@@ -22,14 +22,20 @@ PUBLISHED_NONCES = frozenset(
     }
 )
 """Nonces of samples that NVIDIA publishes: anybody has evidence over them."""
+_NONCE_MATCH = "x-nvidia-gpu-attestation-report-nonce-match"
 _FACTS = (
     "hwmodel",
     "ueid",
     "oemid",
     "eat_nonce",
     "mode",
+    "x-nvidia-gpu-arch-check",
     "x-nvidia-gpu-driver-version",
     "x-nvidia-gpu-vbios-version",
+    "x-nvidia-gpu-attestation-report-parsed",
+    "x-nvidia-gpu-attestation-report-signature-verified",
+    "x-nvidia-gpu-attestation-report-cert-chain-fwid-match",
+    _NONCE_MATCH,
 )
 """Of NVIDIA's claims those that no policy and no clock changes."""
 
@@ -94,10 +100,13 @@ def check_agreement(checks: Checks, value: dict[str, Any], nonce: Any) -> Any:
     return evidences
 
 
-def check_said(findings: Findings, said: Any, verified: Any) -> None:
-    """What the node says of the GPUs is what their evidence says, as far as that is fixed."""
+def check_said(findings: Findings, said: Any, verified: Any, nonce: Any) -> None:
+    """What the node says of the GPUs is what their evidence says, as far as that is fixed.
+
+    `nonce`: the one beside the evidence, for which the node made its claims.
+    """
     checks, gpus = findings.checks, findings.gpus
-    if not isinstance(said, list) or not said or not gpus:
+    if not isinstance(said, list) or not gpus:
         return
     name, reason = "node-claims", "claims-conflict"
     if verified and findings.trust == "simulated":
@@ -107,6 +116,8 @@ def check_said(findings: Findings, said: Any, verified: Any) -> None:
         checks.failed(name, reason, "the node speaks of another number of GPUs")
         return
     for index, (theirs, ours) in enumerate(zip(said, gpus, strict=True)):
+        if "eat_nonce" in ours:
+            ours = {**ours, _NONCE_MATCH: ours["eat_nonce"] == nonce}
         wrong = _differs(theirs, ours)
         if wrong:
             detail = f"GPU {index}: the node says another {wrong} than the evidence"
@@ -141,7 +152,7 @@ def _differs(theirs: Any, ours: dict[str, Any]) -> str:
         return "thing"
     for name, said in theirs.items():
         if name in _FACTS and name in ours:
-            if said != ours[name]:
+            if type(said) is not type(ours[name]) or said != ours[name]:
                 return str(name)
         elif name not in claims.NAMES or not claims.is_possible(said):
             return str(name)[:64]

@@ -35,7 +35,7 @@ def check_receipt(
     check_request(findings, asked, receipt)
     check_seed(checks, receipt, asked.request)
     check_model(findings, asked, receipt)
-    check_fresh(findings, asked, receipt["nonce"], receipt["nonce_by"])
+    check_fresh(findings, asked, receipt["nonce"], receipt["nonce_by"], "receipt-signature")
     if answer is not None:
         findings.demand("answer")
         _check_reply(checks, receipt, answer)

@@ -15,7 +15,7 @@ from .checks import Malformed
 from .compare import check_fresh
 from .demands import check_brought, demanded
 from .document import Document
-from .gpu import check_agreement, check_gpu, ueids
+from .gpu import check_agreement, check_gpu, check_said, ueids
 from .heads import Heads
 from .keyset import KeySet
 from .log_proofs import check_checkpoint, check_consistency, check_inclusion
@@ -176,6 +176,7 @@ def _check_evidence(findings: Findings, asked: Asked, value: dict[str, Any]) -> 
     said = value.get("nonce", asked.nonce)
     evidences = check_agreement(checks, value, said)
     check_gpu(findings, asked, evidences, asked.nonce)
+    check_said(findings, value.get("claims"), value.get("verified"), said)
     check_fresh(findings, asked, said, "client")
     if asked.revoked is not None:
         asked.revoked.check(checks, "", "", ueids(findings))

@@ -120,6 +120,18 @@ def test_a_receipt_is_compared_with_the_answer_it_is_about() -> None:
     assert reasons(unsent, answer=ANSWER) == ["nothing-sent"]
 
 
+def test_a_receipts_nonce_is_what_its_node_declares() -> None:
+    def fresh(document: Any, **brought: Any) -> tuple[str, str, str]:
+        verdict = verify(document, nonce=NONCE, **brought)
+        check = next(check for check in verdict.checks if check.name == "fresh")
+        return check.result, check.reason, check.source
+
+    assert fresh(RECEIPT) == ("pass", "", "declared")
+    unsigned = ("unknown", "signature-not-accepted", "unknown")
+    assert fresh({**RECEIPT, "seed": 8}) == unsigned
+    assert fresh(RECEIPT, keyset=None) == unsigned
+
+
 def test_a_receipt_does_not_stand_in_for_an_attestation() -> None:
     for answer in (ANSWER, STREAM + DONE):
         made = SIGNER.make_receipt(None, answer)

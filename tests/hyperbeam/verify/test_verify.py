@@ -568,6 +568,13 @@ def test_no_object_gives_more_than_a_refusal(value: dict[str, Any]) -> None:
         {"x-nvidia-gpu-driver-rim-cert-chain": {"x-nvidia-cert-status": "valid"}},
         {"x-nvidia-gpu-driver-rim-cert-chain": []},
         {"ueid": "1"},
+        {"mode": "PPCIE"},
+        {"x-nvidia-gpu-arch-check": False},
+        {"x-nvidia-gpu-arch-check": 1},
+        {"x-nvidia-gpu-attestation-report-parsed": False},
+        {"x-nvidia-gpu-attestation-report-nonce-match": False},
+        {"x-nvidia-gpu-attestation-report-signature-verified": False},
+        {"x-nvidia-gpu-attestation-report-cert-chain-fwid-match": "success"},
     ],
 )
 def test_a_claim_that_no_node_makes_is_named(change: dict[str, Any]) -> None:
@@ -575,3 +582,33 @@ def test_a_claim_that_no_node_makes_is_named(change: dict[str, Any]) -> None:
     assert CASE.verify(made).simulated
     made["claims"][0] |= change
     assert reasons(made) == ["claims-conflict"]
+
+
+def test_the_claims_that_the_verifier_finds_itself_are_no_conflict() -> None:
+    made = CASE.attestation(RAW)
+    made["claims"] = CASE.verify(made).gpus
+    assert CASE.verify(made).simulated
+    # Another policy changes what is accepted, not what the evidence says.
+    other = CASE.verify(made, trust=None, rims=None, policy={"modes": ["PPCIE"]})
+    assert result(other, "node-claims")[0] == "pass"
+    reply = CASE.challenged()
+    reply["claims"] = CASE.verify(reply, nonce=NONCE).gpus
+    assert result(CASE.verify(reply), "node-claims")[0] == "pass"
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_claims_are_as_many_as_the_gpus(count: int) -> None:
+    claims = CASE.attestation(RAW)["claims"] * count
+    assert reasons(CASE.attestation(RAW, claims=claims)) == ["claims-conflict"]
+    bare = {"evidences": CASE.evidence(NONCE), "nonce": NONCE, "claims": claims}
+    assert reasons(bare, nonce=NONCE) == ["claims-conflict"]
+
+
+def test_nothing_is_fresh_where_nobody_accepted_signed_the_nonce() -> None:
+    for document in (REPLY, CASE.challenged(), CASE.evidence(NONCE)):
+        good = CASE.verify(document, nonce=NONCE)
+        assert (good.freshness, result(good, "fresh")) == ("fresh", ("pass", ""))
+        for brought in ({"trust": None}, {"policy": {"gpu_count": 2}}):
+            verdict = CASE.verify(document, nonce=NONCE, **brought)
+            assert result(verdict, "fresh") == ("unknown", "hardware-not-accepted")
+            assert (verdict.freshness, verdict.verified) == ("unknown", False)
