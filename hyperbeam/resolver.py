@@ -133,7 +133,7 @@ async def _device_name(node: Node, step: Step, base: Any) -> str:
         if device is None:
             return DEFAULT_DEVICE
     if isinstance(device, Resolve):
-        device = await resolve_steps(node, device.steps)
+        device = await _resolve_sub(node, device, step.message)
     if isinstance(device, bytes):
         device = device.decode("utf-8", "replace")
     if not isinstance(device, str):
@@ -143,10 +143,9 @@ async def _device_name(node: Node, step: Step, base: Any) -> str:
 
 
 async def _resolve_sub(node: Node, sub: Resolve, inherited: Message) -> Any:
-    """A sub-path sees the private part of the request it stands in."""
-    steps = sub.steps
-    private = inherited.get("priv")
-    result = await resolve_steps(node, _with_private(steps, private) if private else steps)
+    """A sub-path sees the private part of the request it stands in, with `sub-path` true."""
+    private = {**(inherited.get("priv") or {}), "sub-path": True}
+    result = await resolve_steps(node, _with_private(sub.steps, private))
     if isinstance(result, Stream):
         await result.aclose()
         raise BadRequest("a sub-path cannot give a stream")

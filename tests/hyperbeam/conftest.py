@@ -25,6 +25,10 @@ class Echo(Device):
         return {k: v for k, v in request.items() if k != "priv"}
 
     @key
+    async def context(self, base, request):
+        return request["priv"]
+
+    @key
     def thread(self, base, request):
         import threading
 

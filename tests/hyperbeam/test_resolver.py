@@ -109,6 +109,22 @@ async def test_private_keys_reach_devices_but_not_values(node: Node) -> None:
     assert base["priv"]["headers"] == {"authorization": "x"}
 
 
+@pytest.mark.parametrize(
+    ("path", "inside"),
+    [
+        ("/~echo@1.0/context", False),
+        ("/(~echo@1.0/context)", True),
+        ("/~message@1.0&x=(~echo@1.0/context)/x", True),
+        ("/~message@1.0&x=(~message@1.0&y=(~echo@1.0/context)/y)/x", True),
+        ("/(~message@1.0&x=1)/~echo@1.0/context", False),
+    ],
+)
+async def test_a_sub_path_is_told_that_it_is_one(node: Node, path: str, inside: bool) -> None:
+    for private in ({}, {"client": "10.0.0.1"}):
+        found = await node.resolve(None, {"path": path, "priv": private})
+        assert found == {**private, **({"sub-path": True} if inside else {})}
+
+
 @pytest.mark.parametrize("key", ["fault", "async-fault"])
 @pytest.mark.parametrize("kind", ["stop", "exit", "interrupt"])
 async def test_nothing_that_a_key_raises_ends_the_node(node: Node, key: str, kind: str) -> None:
