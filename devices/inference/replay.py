@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from .answering import ROOT, Answering
 from .outputs import Output, StreamOutputs
 from .receipts import Record, exact
 from .reply import NO_STORE, dump, reply
-from .request import Generation
+from .request import Generation, digest_of
 from .validate import API
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class Asked:
     """What is to be made again.
 
     `source`: `receipt` or `attestation`; `said`: the receipt, or the statement. `signature`:
-    good, bad, or unchecked where this node does not know the key set. `output_sha256`: of the
+    good, or unchecked where this node does not know the key set. `output_sha256`: of the
     first answer; `outputs`: its choices, where the answer was given. `body`: of the whole call.
     """
 
@@ -115,6 +114,7 @@ class Replays:
             if not isinstance(raw, str):
                 raise rules.missing("attestation.raw")
             said = statement.parse(raw)
+        signature = self._signature(said, raw, fields.get("attestation"))
         asked = _text_of("request", fields.get("request"), said)
         answer = _text_of("answer", fields.get("answer"), said)
         found = None if answer is None else _outputs(answer, said)
@@ -134,7 +134,7 @@ class Replays:
         return Asked(
             source="receipt" if raw is None else "attestation",
             said=said,
-            signature=self._signature(said, raw, fields.get("attestation")),
+            signature=signature,
             output_sha256=digest,
             outputs=found,
             wanted=self._wanted(asked, said),
@@ -160,6 +160,7 @@ class Replays:
         return wanted
 
     def _signature(self, said: dict[str, Any], raw: str | None, attestation: Any) -> str:
+        """See `Asked`. Raises BadRequest for one that is bad."""
         message = self._node.keys.find(said["keyset"])
         if message is None:
             return "unchecked"
@@ -177,7 +178,15 @@ class Replays:
             good = key is not None and signing.check(key, context, data, bytes.fromhex(value))
         except (TypeError, ValueError):
             good = False
-        return "good" if good else "bad"
+        if not good:
+            source = "attestation" if raw is not None else "receipt"
+            raise rules.refuse(
+                source,
+                f"The {source} is not what was signed: its signature does not hold under its key "
+                "set, which this node knows. Give it exactly as it came.",
+                "signature_invalid",
+            )
+        return "good"
 
     def _check_same(self, said: dict[str, Any], record: Record) -> None:
         own, their = record.model, said["model"]
@@ -226,10 +235,14 @@ def _text_of(name: str, given: str | None, said: Mapping[str, Any]) -> bytes | N
         data = given.encode()
         if name == "answer" and not _is_receipt(said):
             data = _backend_answer(data, stream=part["stream"])
-    if data is not None and hashlib.sha256(data).hexdigest() != part["sha256"]:
+    if data is not None and digest_of(data).as_dict() != {
+        "sha256": part["sha256"],
+        "length": part["length"],
+    }:
         raise rules.refuse(
             name,
-            f"The {name} is not the one that was signed: its SHA-256 differs. Give the exact text.",
+            f"The {name} is not the one that was signed: its SHA-256 or its length differs. "
+            "Give the exact text.",
             f"{name}_mismatch",
         )
     return data

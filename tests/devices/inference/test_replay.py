@@ -164,12 +164,62 @@ async def test_from_an_attestation_without_texts(room: Room) -> None:
     assert body(await room.post("replay", whole))["match"] is True
 
 
-async def test_a_signature_that_does_not_hold_is_said(room: Room) -> None:
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("signature", "00" * 64),
+        ("key_id", "00" * 8),
+        ("salt", "00" * 16),
+        ("config", "00" * 32),
+        ("nonce", NONCE),
+        ("request.length", 1),
+        ("response.status", 201),
+        ("response.complete", False),
+        ("output_sha256", "00" * 32),
+        ("seed", 9),
+    ],
+)
+async def test_a_receipt_whose_signature_does_not_hold_is_refused(
+    room: Room, dummy: Dummy, place: str, value: Any
+) -> None:
     question = await asked(room, "chat/completions", CHAT)
-    question["receipt"]["salt"] = "00" * 16
-    assert body(await room.post("replay", question))["signature"] == "bad"
-    question["receipt"]["keyset"] = "00" * 32
-    assert body(await room.post("replay", question))["signature"] == "unchecked"
+    dummy.calls.clear()
+    *outer, name = place.split(".")
+    part = question["receipt"][outer[0]] if outer else question["receipt"]
+    assert part[name] != value
+    part[name] = value
+    refused = await refusal(room.post("replay", question))
+    assert (refused.status, refused.error) == (400, "signature_invalid")
+    assert refused.param == "receipt"
+    assert dummy.calls == []
+
+
+@pytest.mark.parametrize("change", ["value", "key_id", "raw", "none"])
+async def test_an_attestation_whose_signature_does_not_hold_is_refused(
+    room: Room, dummy: Dummy, change: str
+) -> None:
+    question = await asked(room, "chat/completions", {**CHAT, "tee": True})
+    attestation = json.loads(question["answer"])["attestation"]
+    dummy.calls.clear()
+    if change == "raw":
+        salt = json.loads(attestation["raw"])["salt"]
+        attestation["raw"] = attestation["raw"].replace(salt, "00" * 16)
+    elif change == "none":
+        del attestation["signature"]
+    else:
+        old = attestation["signature"][change]
+        attestation["signature"][change] = "0" * len(old)
+    refused = await refusal(room.post("replay", {"attestation": attestation}))
+    assert (refused.status, refused.error) == (400, "signature_invalid")
+    assert refused.param == "attestation"
+    assert dummy.calls == []
+
+
+async def test_the_signature_of_a_key_set_that_is_not_known_is_not_checked(room: Room) -> None:
+    question = await asked(room, "chat/completions", CHAT)
+    question["receipt"] |= {"keyset": "00" * 32, "salt": "00" * 16}
+    found = body(await room.post("replay", question))
+    assert (found["match"], found["signature"]) == (True, "unchecked")
 
 
 @pytest.mark.parametrize(
@@ -219,12 +269,17 @@ async def test_what_does_not_belong_together_is_400(room: Room, dummy: Dummy) ->
     question = await asked(room, "chat/completions", CHAT)
     other = await asked(room, "chat/completions", {**CHAT, "seed": 8})
     dummy.calls.clear()
+    foreign = {**question["receipt"], "keyset": "00" * 32}
+    longer = {**foreign["request"], "length": foreign["request"]["length"] + 1}
+    reply = {**foreign["response"], "length": foreign["response"]["length"] + 1}
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"request": question["request"] + " "}, "request_mismatch"),
         ({"answer": question["answer"] + " "}, "answer_mismatch"),
         ({"request": other["request"]}, "request_mismatch"),
-        ({"receipt": {**question["receipt"], "seed": 9}}, "seed_mismatch"),
-        ({"receipt": {**question["receipt"], "output_sha256": "00" * 32}}, "answer_mismatch"),
+        ({"receipt": {**foreign, "seed": 9}}, "seed_mismatch"),
+        ({"receipt": {**foreign, "output_sha256": "00" * 32}}, "answer_mismatch"),
+        ({"receipt": {**foreign, "request": longer}}, "request_mismatch"),
+        ({"receipt": {**foreign, "response": reply}}, "answer_mismatch"),
         ({"receipt": {**question["receipt"], "more": 1}}, "receipt_malformed"),
         ({"receipt": {}}, "receipt_malformed"),
         ({"receipt": None}, "receipt_malformed"),
