@@ -34,7 +34,7 @@ def lines(verdict: Verdict) -> Iterator[str]:
     if verdict.verified:
         yield click.style(f"PASSED: {verdict.shows}", fg="green", bold=True)
         yield MEANING[verdict.shows]
-    elif verdict.simulated:
+    elif verdict.simulated_pass:
         yield click.style("SIMULATED", fg="yellow", bold=True)
         yield "All passed under a made-up root that you named. No hardware vouches for anything."
     else:

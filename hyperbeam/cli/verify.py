@@ -50,6 +50,17 @@ class _Time(click.ParamType[int]):
         return int(zoned.timestamp() * 1000)
 
 
+def _kind(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    from hyperbeam.verify.document import check_kind
+
+    if value is not None:
+        try:
+            check_kind(value)
+        except Malformed as error:
+            raise click.BadParameter(error.detail) from None
+    return value
+
+
 _FILE = click.Path(path_type=Path)
 
 
@@ -75,7 +86,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("--at", type=_Time(), help="Judge the manifests' certificates at this time.")
 @click.option("--trust", metavar="simulated:HEX",
               help="Also follow a made-up root with this SHA-256; never a pass.")  # fmt: skip
-@click.option("--kind", help="Refuse a document that is of any other kind.")
+@click.option("--kind", callback=_kind, help="Refuse a document that is of any other kind.")
 @click.option("--state", type=_FILE, help="The folder that remembers the heads of logs.")
 @click.option("--offline", is_flag=True, help="Ask nothing of the network.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
@@ -96,9 +107,10 @@ def verify(source: str, as_json: bool, **options: Any) -> None:
         click.echo(json.dumps(verdict.as_dict(), indent=2, ensure_ascii=False))
     else:
         for line in lines(verdict):
-            click.echo(line)
+            # https://no-color.org
+            click.echo(line, color=False if os.environ.get("NO_COLOR") else None)
     if not verdict.verified:
-        sys.exit(SIMULATED if verdict.simulated else FAILED)
+        sys.exit(SIMULATED if verdict.simulated_pass else FAILED)
 
 
 def _verify(

@@ -49,8 +49,10 @@ def read(document: bytes | str | dict[str, Any] | list[Any], kind: str | None = 
     """Read a document and tell its kind, unless `kind` says it.
 
     Raises Malformed `document-unreadable`, `document-unknown`, `document-kind` (it is none of
-    the `kind` that was asked for).
+    the `kind` that was asked for), `kind-unknown` (there is no such kind).
     """
+    if kind is not None:
+        check_kind(kind)
     data = _bytes(document)
     if len(data) > answer.MAX_BYTES:
         raise Malformed(f"the document is over {answer.MAX_BYTES >> 20} MiB", UNREADABLE)
@@ -58,6 +60,13 @@ def read(document: bytes | str | dict[str, Any] | list[Any], kind: str | None = 
     if kind is not None and found.kind != kind:
         raise Malformed(f"the document is of kind {found.kind}, not {kind}", "document-kind")
     return found
+
+
+def check_kind(kind: str) -> None:
+    """Raises Malformed `kind-unknown` for a word that is no kind of document."""
+    if kind not in KINDS:
+        detail = f"{kind!r} is no kind of document; it is one of {', '.join(KINDS)}"
+        raise Malformed(detail, "kind-unknown")
 
 
 def _bytes(document: bytes | str | dict[str, Any] | list[Any]) -> bytes:

@@ -73,7 +73,7 @@ class Findings:
 class Verdict:
     """`verified`: all that `policy` demands passed, and no root but NVIDIA's was trusted.
 
-    `simulated`: all passed but for the root, which is a made-up one that the verifier named.
+    `simulated_pass`: all passed but for the root, a made-up one that the verifier named.
     `trust`: `nvidia`, `simulated` or `none`. `shows`: what a pass means (`MEANING`).
     `freshness`: `fresh` where the verifier's own nonce was signed. `code`: `known` where CPU
     evidence has a measurement on the policy's list. `log`: `self-signed` or `witnessed`.
@@ -83,7 +83,7 @@ class Verdict:
 
     kind: str
     verified: bool
-    simulated: bool
+    simulated_pass: bool
     shows: Shows
     reason: str
     detail: str
@@ -122,7 +122,7 @@ def conclude(kind: str, findings: Findings, policy: Policy) -> Verdict:
     return Verdict(
         kind=kind,
         verified=verified,
-        simulated=passed and simulated,
+        simulated_pass=passed and simulated,
         shows=findings.shows if verified else "nothing",
         reason=reason,
         detail=detail,

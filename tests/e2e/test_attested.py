@@ -80,7 +80,7 @@ def test_a_plain_answer(api: httpx.Client, verify: Verifier) -> None:
 
     status, verdict = verify(reply.content, "--nonce", nonce, *verify.trusting)
     assert (status, failed(verdict)) == (3, {}), verdict
-    assert (verdict["verified"], verdict["simulated"]) == (False, True)
+    assert (verdict["verified"], verdict["simulated_pass"]) == (False, True)
     assert verify(reply.content, "--nonce", nonce)[0] == 1
     stale = verify(reply.content, "--nonce", secrets.token_hex(32), *verify.trusting)
     assert stale[0] == 1

@@ -84,7 +84,7 @@ def test_an_answer_verifies_and_can_be_made_again(
         verdict = check(
             attesting, reply.content, nonce=nonce, request=request.content, receipt=receipt
         )
-        assert (verdict.reason, verdict.simulated) == ("simulated", True)
+        assert (verdict.reason, verdict.simulated_pass) == ("simulated", True)
         again = client.post(
             f"{own}/replay",
             json={"receipt": receipt, "request": request.content.decode(), "answer": reply.text},
@@ -98,7 +98,7 @@ def test_the_smallest_request_there_is(attesting: NodeProcess) -> None:
     reply = httpx.post(url, json={"prompt": " ", "max_tokens": 1}, timeout=60)
     assert reply.status_code == 200
     assert reply.json()["resolved_model"] == models.DEFAULT_MODEL
-    assert check(attesting, reply.content).simulated
+    assert check(attesting, reply.content).simulated_pass
 
 
 def test_the_model_says_which_it_is(attesting: NodeProcess) -> None:

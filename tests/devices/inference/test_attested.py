@@ -102,7 +102,7 @@ async def test_an_attested_answer_verifies(node: Node, tee: Any, stream: bool) -
     async with client(node) as http:
         receipt = await http.get(f"/~inference@1.0/receipt/{reply.headers['x-receipt-id']}")
     verdict = check(node, reply.content, request=sent, receipt=receipt.content)
-    assert (verdict.reason, verdict.simulated, verdict.verified) == ("simulated", True, False)
+    assert (verdict.reason, verdict.simulated_pass, verdict.verified) == ("simulated", True, False)
     assert verdict.freshness == "fresh"
     for name in ("receipt-agrees", "receipt-reply", "answer", "request", "fresh"):
         assert [one.result for one in verdict.checks if one.name == name] == ["pass"], name
@@ -117,7 +117,7 @@ async def test_a_changed_byte_anywhere_fails(node: Node, stream: bool, with_rece
     given: dict[str, Any] = {"request": sent}
     if with_receipt:
         given["receipt"] = await node.receipts.get(reply.headers["x-receipt-id"])
-    assert check(node, saved, **given).simulated
+    assert check(node, saved, **given).simulated_pass
     evidences, claims = saved.index(b'"evidences"'), saved.index(b'"claims"')
     verified = saved.index(b'"verified"', claims)
     places = [*range(0, evidences, 29), *range(evidences, claims, 997)]
@@ -131,7 +131,7 @@ async def test_a_changed_byte_anywhere_fails(node: Node, stream: bool, with_rece
             verdict = check(node, bytes(changed), **given)
         except Malformed:
             continue
-        if verdict.simulated or verdict.verified:
+        if verdict.simulated_pass or verdict.verified:
             held.append((place, saved[max(0, place - 20) : place + 20]))
     assert held == []
 
@@ -152,7 +152,7 @@ async def test_a_changed_byte_anywhere_fails(node: Node, stream: bool, with_rece
 async def test_a_changed_stream_says_what_is_wrong(node: Node, change: Any, reason: str) -> None:
     _, reply = await post(node, "/v1/chat/completions", {**CHAT, "stream": True})
     verdict = check(node, change(reply.content))
-    assert not verdict.simulated
+    assert not verdict.simulated_pass
     assert reason in {one.reason for one in verdict.checks}
 
 
@@ -244,7 +244,7 @@ async def test_a_hundred_in_a_batch_share_reports(start: Start) -> None:
     batches = [reply.json()["attestation"]["batch"] for reply in replies]
     assert max(batch["size"] for batch in batches) > 20
     for reply in replies[::12]:
-        assert check(node, reply.content, request=sent).simulated
+        assert check(node, reply.content, request=sent).simulated_pass
 
 
 async def test_a_client_that_leaves_frees_its_place(start: Start) -> None:
@@ -293,7 +293,7 @@ async def test_keep_alive_comments_do_not_enter_an_attested_stream(
     more.set()
     assert b": keep-alive" in await plain
     assert b": keep-alive" not in await attested
-    assert check(node, await attested).simulated
+    assert check(node, await attested).simulated_pass
 
 
 async def test_a_replay_of_an_attested_answer(node: Node) -> None:

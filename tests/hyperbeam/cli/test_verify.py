@@ -80,7 +80,7 @@ def test_a_simulated_answer_says_so_and_exits_with_3(
     assert said.exit_code == 3, said.output
     assert "SIMULATED" in said.output and "PASSED" not in said.output
     as_json = json.loads(run(answer, *words, "--trust", case.world.trust, "--json").output)
-    assert as_json["verified"] is False and as_json["simulated"] is True
+    assert as_json["verified"] is False and as_json["simulated_pass"] is True
     assert run(answer, *words).exit_code == 1
     changed = put("answer.json", case.reply().replace(b"you", b"You", 1))
     assert run(changed, *words, "--trust", case.world.trust).exit_code == 1
@@ -134,6 +134,7 @@ def test_bad_usage_exits_with_2(run: Run, put: Any, tmp_path: Path) -> None:
         [receipt, "--at", "yesterday"],
         [receipt, "--rims", tmp_path / "missing"],
         [receipt, "--kind", "answer"],
+        [receipt, "--kind", "foo"],
         [receipt, "--receipt", receipt],
         [put("keyset.json", LOG_CASE.signer.keyset()), "--nonce", NONCE],
         [put("answer.json", LOG_CASE.reply()), "--answer", receipt],
@@ -240,3 +241,22 @@ def test_what_others_wrote_cannot_steer_the_terminal(run: Run, put: Any) -> None
 def test_colours_are_for_terminals() -> None:
     verdict = LOG_CASE.verify(RECEIPT)
     assert any("\x1b[" in line for line in lines(verdict))
+
+
+@pytest.mark.parametrize(("word", "coloured"), [(None, True), ("", True), ("1", False)])
+def test_no_color_is_heeded_on_a_terminal(
+    put: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str | None, coloured: bool
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if word is not None:
+        monkeypatch.setenv("NO_COLOR", word)
+    keyset = put("keyset.json", LOG_CASE.signer.keyset())
+    words = ["verify", str(keyset), "--state", str(tmp_path / "state"), "--offline"]
+    said = CliRunner().invoke(cli, words, color=True)
+    assert "signed" in said.output and ("\x1b[" in said.output) is coloured
+
+
+def test_a_word_that_is_no_kind_is_wrong_usage(run: Run, put: Any) -> None:
+    said = run(put("receipt.json", RECEIPT), "--kind", "foo")
+    assert said.exit_code == 2 and "Usage:" in said.output
+    assert "receipt, keyset" in said.output and "of kind" not in said.output

@@ -220,7 +220,7 @@ def test_an_attested_answer_agrees_with_its_receipt() -> None:
     raw = SIGNER.statement()
     reply = CASE.reply(raw)
     made = SIGNER.make_receipt(raw, reply)
-    assert CASE.verify(reply, receipt=made).simulated
+    assert CASE.verify(reply, receipt=made).simulated_pass
     for changes, reason in (
         ({"id": "00" * 16}, "receipt-id"),
         ({"statement": None}, "receipt-statement"),

@@ -41,7 +41,7 @@ ATTESTATION = json.loads(REPLY)["attestation"]
 
 def reasons(document: Any, **brought: Any) -> list[str]:
     verdict = CASE.verify(document, **brought)
-    assert not verdict.verified and not verdict.simulated
+    assert not verdict.verified and not verdict.simulated_pass
     assert verdict.reason and verdict.shows == "nothing"
     return problems(verdict) or [verdict.reason]
 
@@ -49,7 +49,7 @@ def reasons(document: Any, **brought: Any) -> list[str]:
 def test_an_answer_passes_but_for_its_root() -> None:
     verdict = CASE.verify(REPLY, request=REQUEST, nonce=NONCE)
     assert problems(verdict) == []
-    assert (verdict.verified, verdict.simulated, verdict.reason) == (False, True, "simulated")
+    assert (verdict.verified, verdict.simulated_pass, verdict.reason) == (False, True, "simulated")
     assert (verdict.kind, verdict.trust, verdict.freshness) == ("answer", "simulated", "fresh")
     passed = {check.name for check in verdict.checks if check.result == "pass"}
     assert passed >= {
@@ -71,30 +71,30 @@ def test_every_claim_and_pass_names_its_source() -> None:
 
 def test_without_the_root_being_named_nothing_simulated_passes() -> None:
     verdict = CASE.verify(REPLY, trust=None)
-    assert not verdict.verified and not verdict.simulated and verdict.trust == "none"
+    assert not verdict.verified and not verdict.simulated_pass and verdict.trust == "none"
     other = "simulated:" + "00" * 32
-    assert not CASE.verify(REPLY, trust=other).simulated
+    assert not CASE.verify(REPLY, trust=other).simulated_pass
 
 
 @pytest.mark.parametrize("text", [REPLY, REPLY + b"\n", REPLY.decode(), json.loads(REPLY)])
 def test_an_answer_may_come_in_several_ways(text: Any) -> None:
-    assert CASE.verify(text).simulated
+    assert CASE.verify(text).simulated_pass
 
 
 def test_a_stream_and_a_bare_attestation_pass() -> None:
     stream = CASE.verify(CASE.stream())
-    assert stream.simulated and stream.kind == "stream"
+    assert stream.simulated_pass and stream.kind == "stream"
     alone = CASE.verify(ATTESTATION)
-    assert alone.simulated and alone.kind == "attestation"
+    assert alone.simulated_pass and alone.kind == "attestation"
     assert ("answer", "unknown") in {(check.name, check.result) for check in alone.checks}
 
 
 def test_an_attestation_that_was_handed_on_passes() -> None:
     relayed = answer.splice(ANSWER, "m", {"upstream": ATTESTATION})
-    assert CASE.verify(relayed).simulated
+    assert CASE.verify(relayed).simulated_pass
     assert CASE.verify(
         answer.splice(ANSWER, "m", {"upstream": {"upstream": ATTESTATION}})
-    ).simulated
+    ).simulated_pass
     mixed = answer.splice(ANSWER, "m", {"upstream": ATTESTATION, "raw": ""})
     assert reasons(mixed) == ["attestation-malformed"]
 
@@ -103,7 +103,7 @@ def test_a_statement_of_digests_only_passes() -> None:
     said = json.loads(RAW)
     said["request"]["body"] = said["response"]["body"] = None
     reply = CASE.reply(jcs.encode(said).decode())
-    assert CASE.verify(reply).simulated
+    assert CASE.verify(reply).simulated_pass
     assert reasons(reply.replace(b"you", b"You", 1)) == ["answer-digest"]
 
 
@@ -181,7 +181,7 @@ def test_what_has_no_attestation_is_not_verified() -> None:
 
 def test_without_the_key_set_nothing_of_the_statement_counts() -> None:
     verdict = CASE.verify(REPLY, keyset=None)
-    assert (verdict.verified, verdict.simulated) == (False, False)
+    assert (verdict.verified, verdict.simulated_pass) == (False, False)
     assert verdict.reason == "keyset-not-given"
     assert problems(verdict) == []
 
@@ -199,14 +199,14 @@ def test_another_key_set_of_the_node_does_not_do(changes: dict[str, Any], reason
 
 def test_several_key_sets_may_be_given_and_others_are_asked_for() -> None:
     sets = [Signer().keyset(), CASE.signer.keyset()]
-    assert CASE.verify(REPLY, keyset=sets).simulated
+    assert CASE.verify(REPLY, keyset=sets).simulated_pass
     asked: list[str] = []
 
     def find(name: str) -> bytes:
         asked.append(name)
         return json.dumps(CASE.signer.keyset()).encode()
 
-    assert CASE.verify(REPLY, keyset=None, find_keyset=find).simulated
+    assert CASE.verify(REPLY, keyset=None, find_keyset=find).simulated_pass
     assert asked == [CASE.signer.keyset_name]
     other = json.dumps(Signer().keyset())
     assert reasons(REPLY, keyset=None, find_keyset=lambda name: other) == ["keyset-mismatch"]
@@ -261,7 +261,7 @@ def test_evidence_of_another_gpu_than_the_key_sets_is_named() -> None:
 
 
 def test_the_request_is_compared() -> None:
-    assert CASE.verify(REPLY, request=REQUEST).simulated
+    assert CASE.verify(REPLY, request=REQUEST).simulated_pass
     assert reasons(REPLY, request=REQUEST[:-1]) == ["request-mismatch"]
     verdict = CASE.verify(REPLY, request=REQUEST + b"\n")
     assert verdict.reason == "request-mismatch" and "line end" in verdict.detail
@@ -310,13 +310,13 @@ def test_fresh_is_only_what_holds_the_verifiers_nonce() -> None:
 
 def test_a_policy_names_nodes_and_models() -> None:
     nodes = {"nodes": [CASE.signer.node]}
-    assert CASE.verify(REPLY, policy=nodes).simulated
+    assert CASE.verify(REPLY, policy=nodes).simulated_pass
     assert reasons(REPLY, policy={"nodes": ["A" * 43]}) == ["node-not-allowed"]
-    assert CASE.verify(REPLY, policy={"models": ["cd" * 32]}).simulated
+    assert CASE.verify(REPLY, policy={"models": ["cd" * 32]}).simulated_pass
     assert reasons(REPLY, policy={"models": ["00" * 32]}) == ["model-not-allowed"]
     model = {"name": "m", "sha256": "cd" * 32, "size": None, "by": "declared"}
     declared = CASE.reply(CASE.signer.statement(model=model))
-    assert CASE.verify(declared).simulated
+    assert CASE.verify(declared).simulated_pass
     assert reasons(declared, policy={"models": ["cd" * 32]}) == ["model-not-allowed"]
 
 
@@ -324,13 +324,13 @@ def test_a_policy_names_nodes_and_models() -> None:
 def test_what_was_revoked_is_not_believed(kind: str) -> None:
     name = {"node": CASE.signer.node, "keyset": CASE.signer.keyset_name, "ueid": ueid()}[kind]
     assert reasons(REPLY, revoked=f"# no more\n{name}\n") == [f"{kind}-revoked"]
-    assert CASE.verify(REPLY, revoked=["B" * 43]).simulated
+    assert CASE.verify(REPLY, revoked=["B" * 43]).simulated_pass
 
 
 def test_a_batch_is_one_report_over_many() -> None:
     for index in range(5):
-        assert CASE.verify(CASE.batched(index, 5)).simulated
-    assert CASE.verify(CASE.batched(0, 1)).simulated
+        assert CASE.verify(CASE.batched(index, 5)).simulated_pass
+    assert CASE.verify(CASE.batched(0, 1)).simulated_pass
 
 
 def _other_index(batch: dict[str, Any]) -> None:
@@ -407,13 +407,13 @@ def test_a_plain_answer_under_a_streams_statement_fails() -> None:
 def test_evidence_alone_needs_the_verifiers_nonce() -> None:
     evidences = CASE.evidence(NONCE)
     for document in (evidences, {"evidences": evidences}, token.encode(evidences)):
-        assert CASE.verify(document, nonce=NONCE).simulated
+        assert CASE.verify(document, nonce=NONCE).simulated_pass
         assert "nonce-not-given" in reasons(document)
         assert "nonce-mismatch" in reasons(document, nonce="00" * 32)
         for policy in ({"nodes": [CASE.signer.node]}, {"models": ["cd" * 32]}):
             assert reasons(document, nonce=NONCE, policy=policy) == ["not-checked"]
     said = {"evidences": evidences, "nonce": NONCE}
-    assert CASE.verify(said, nonce=NONCE).simulated
+    assert CASE.verify(said, nonce=NONCE).simulated_pass
     assert "nonce-not-given" in reasons(said)
     assert "evidence-conflict" in reasons({**said, "nonce": "00" * 32}, nonce=NONCE)
     other = token.encode(CASE.evidence("01" * 32))
@@ -422,7 +422,7 @@ def test_evidence_alone_needs_the_verifiers_nonce() -> None:
 
 def test_a_challenge_is_believed_for_the_nonce_in_it() -> None:
     reply = CASE.challenged()
-    assert CASE.verify(reply, nonce=NONCE).simulated
+    assert CASE.verify(reply, nonce=NONCE).simulated_pass
     assert "nonce-not-given" in reasons(reply)
     assert "nonce-mismatch" in reasons(reply, nonce="00" * 32)
     assert "nonce-not-of-challenge" in reasons({**reply, "nonce": "00" * 32}, nonce=NONCE)
@@ -463,13 +463,13 @@ def test_cpu_evidence_with_a_listed_measurement_passes() -> None:
     policy = {"snp": {**CPU_TRUST, "measurements": [MEASUREMENT.hex()]}, "require_cpu": True}
     verdict = CASE.verify(with_cpu(), policy=policy)
     assert result(verdict, "cpu") == ("pass", "")
-    assert verdict.simulated
-    assert CASE.verify(with_cpu(nonce=None, gpu=None), policy=policy).simulated
+    assert verdict.simulated_pass
+    assert CASE.verify(with_cpu(nonce=None, gpu=None), policy=policy).simulated_pass
 
 
 def test_an_unlisted_measurement_is_code_unknown() -> None:
     verdict = CASE.verify(with_cpu(), policy={"snp": CPU_TRUST})
-    assert result(verdict, "cpu") == ("unknown", "code-unknown") and verdict.simulated
+    assert result(verdict, "cpu") == ("unknown", "code-unknown") and verdict.simulated_pass
     assert verdict.code == "unknown"
     needed = reasons(with_cpu(), policy={"snp": CPU_TRUST, "require_cpu": True})
     assert needed == ["code-unknown"]
@@ -522,6 +522,15 @@ def test_another_kind_than_was_asked_for_is_refused() -> None:
     with pytest.raises(Malformed) as caught:
         CASE.verify(REPLY, kind="receipt")
     assert caught.value.reason == "document-kind"
+    with pytest.raises(Malformed) as caught:
+        CASE.verify(REPLY, kind="foo")
+    assert caught.value.reason == "kind-unknown"
+
+
+def test_simulated_evidence_that_fails_does_not_say_that_it_is_none() -> None:
+    said = CASE.verify(REPLY, policy={"gpu_count": 2}).as_dict()
+    assert (said["trust"], said["simulated_pass"], said["verified"]) == ("simulated", False, False)
+    assert "simulated" not in said
 
 
 json_values = st.recursive(
@@ -579,7 +588,7 @@ def test_no_object_gives_more_than_a_refusal(value: dict[str, Any]) -> None:
 )
 def test_a_claim_that_no_node_makes_is_named(change: dict[str, Any]) -> None:
     made = CASE.attestation(RAW)
-    assert CASE.verify(made).simulated
+    assert CASE.verify(made).simulated_pass
     made["claims"][0] |= change
     assert reasons(made) == ["claims-conflict"]
 
@@ -587,7 +596,7 @@ def test_a_claim_that_no_node_makes_is_named(change: dict[str, Any]) -> None:
 def test_the_claims_that_the_verifier_finds_itself_are_no_conflict() -> None:
     made = CASE.attestation(RAW)
     made["claims"] = CASE.verify(made).gpus
-    assert CASE.verify(made).simulated
+    assert CASE.verify(made).simulated_pass
     # Another policy changes what is accepted, not what the evidence says.
     other = CASE.verify(made, trust=None, rims=None, policy={"modes": ["PPCIE"]})
     assert result(other, "node-claims")[0] == "pass"
