@@ -20,7 +20,7 @@ from hyperbeam import (
 )
 from hyperbeam.verify import jcs
 
-from . import marks, rules
+from . import marks, options
 from . import request as requests
 from .answering import Answering
 from .backends import Backend, none
@@ -141,11 +141,7 @@ class Inference(Device):
             tools=self.backend.tools,
         )
         if marks.tee_before(base) and not marks.asks_tee(request):
-            raise rules.refuse(
-                "tee",
-                "'tee' belongs to the last part of the path: completions&tee=true, or ?tee=true.",
-                "invalid_value",
-            )
+            raise options.misplaced("tee")
         self._require_ready()
         log.debug(
             "%d choices, stream %s, seed %d by the %s",
@@ -163,8 +159,8 @@ class Inference(Device):
         if found is None:
             raise NotFound(
                 id,
-                f"There is no receipt {id[:100]!r} here: none of that id was given out, or it is "
-                "no longer kept."
+                f"There is no receipt {id[:100]!r} here: none of that id was given out, it is no "
+                "longer kept, or the node was killed within a moment of giving it out."
                 if len(id) == _ID_LENGTH
                 else "A receipt's id is the 32 hex digits of a reply's x-receipt-id.",
                 error="receipt_not_found",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, cast
 
 from hyperbeam import Message
 
@@ -45,6 +45,16 @@ def client(request: Message) -> str:
 def target(request: Message) -> str:
     """The path and query as they were sent; "" of a call from inside the node."""
     return str(_private(request).get("target", ""))
+
+
+def head(request: Message) -> Collection[str]:
+    """The names of the headers that were sent; none of a call from inside the node."""
+    return cast(Collection[str], _private(request).get("request-headers", ()))
+
+
+def in_sub_path(request: Message) -> bool:
+    """Whether what is called stands in a sub-path of the target."""
+    return bool(_private(request).get("sub-path"))
 
 
 def _private(base: Message) -> Mapping[str, Any]:

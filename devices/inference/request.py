@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from hyperbeam import BadRequest, HyperbeamError, Message
 from hyperbeam.verify.seed import derive
 
-from . import rules
+from . import options, rules
+from .options import Tee
 from .strict_json import parse_object
 from .validate import API, LIMITS, MAX_SEED, is_prompt_list, validate
 
 USAGE = {"include_usage": True}
 
-_NONCE = re.compile(r"[0-9a-f]{64}\Z")
 _NODE_FIELDS = frozenset({"tee", "nonce", "n", "best_of", "echo", "suffix"})
 _OPTIONAL = frozenset(
     {
@@ -28,12 +27,6 @@ _OPTIONAL = frozenset(
         "response_format", "functions", "function_call", "modalities", "user",
     }
 )  # fmt: skip
-Tee = Literal["", "full", "digest", "batch"]
-"""Which evidence a request asks for: none, one of its own with the bodies or only their
-digests in the statement, or one that it shares with others."""
-_TEE: Mapping[str, Tee] = {
-    "false": "", "0": "", "true": "full", "1": "full", "digest": "digest", "batch": "batch",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +118,7 @@ def read(
     max_tokens: int,
     tools: bool,
 ) -> Generation:
-    """Read a request message (`body`: bytes; `tee` and `nonce` also as keys).
+    """Read a request message (`body`: bytes; `tee` and `nonce`: see `options`).
 
     `model` is the name of the model that runs, `tools` whether it can call any. Raises
     BadRequest, TooLarge.
@@ -138,19 +131,12 @@ def read(
             error="unsupported_content_encoding",
         )
     body = request.get("body") or b""
-    own = isinstance(body, bytes)
     if isinstance(body, str):
         body = body.encode()
     if not isinstance(body, bytes):
         raise BadRequest("The body has to be a JSON object.", error="invalid_json")
     fields = parse_object(body)
-    tee, nonce = _take_options(fields, request)
-    if tee and not own:
-        raise rules.refuse(
-            "tee",
-            "With 'tee' the question has to be the body of a POST whose path ends here.",
-            "invalid_value",
-        )
+    tee, nonce = options.take(fields, request)
     validate(api, fields)
     if not tools and fields.get("tools") and fields.get("tool_choice") != "none":
         raise rules.refuse(
@@ -180,40 +166,6 @@ def read(
         nonce=nonce,
         tee=tee,
     )
-
-
-def _take_options(fields: Mapping[str, Any], request: Message) -> tuple[Tee, str | None]:
-    """`tee` and the nonce, from the body, the query or a header."""
-    tees = {_tee(value) for value in _said("tee", fields, request)}
-    if len(tees) > 1:
-        raise rules.refuse("tee", "'tee' is given twice with different values.", "invalid_value")
-    nonces = _said("nonce", fields, request)
-    for nonce in nonces:
-        if not isinstance(nonce, str) or not _NONCE.match(nonce):
-            raise rules.refuse(
-                "nonce", "Invalid 'nonce': expected 64 lower-case hex digits.", "invalid_value"
-            )
-    if len(set(nonces)) > 1:
-        raise rules.refuse(
-            "nonce", "'nonce' is given twice with different values.", "invalid_value"
-        )
-    return (tees.pop() if tees else ""), (str(nonces[0]) if nonces else None)
-
-
-def _said(name: str, fields: Mapping[str, Any], request: Message) -> list[Any]:
-    values = (fields.get(name), request.get(name), request.get(f"x-{name}"))
-    return [value for value in values if value is not None]
-
-
-def _tee(value: Any) -> Tee:
-    if isinstance(value, (bool, int)):
-        value = str(int(value))
-    word = value.lower() if isinstance(value, str) else ""
-    if word not in _TEE:
-        raise rules.refuse(
-            "tee", "Invalid 'tee': expected true, false, 'digest' or 'batch'.", "invalid_value"
-        )
-    return _TEE[word]
 
 
 def _ask(api: API, fields: Mapping[str, Any], max_tokens: int) -> tuple[dict[str, Any], int | None]:

@@ -286,7 +286,8 @@ async def test_the_key_set_states_the_backends_settings(room: Room, dummy: Dummy
 
 
 @pytest.mark.parametrize(
-    ("id", "word"), [("ab" * 16, "no longer kept"), ("xyz", "32 hex digits"), ("", "32 hex digits")]
+    ("id", "word"),
+    [("ab" * 16, "killed within a moment"), ("xyz", "32 hex digits"), ("", "32 hex digits")],
 )
 async def test_an_unknown_receipt_is_404_with_its_reason(room: Room, id: str, word: str) -> None:
     refused = await refusal(room.get(f"receipt/{id}"))
