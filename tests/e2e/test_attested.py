@@ -198,8 +198,12 @@ def test_receipt_log_and_replay(api: httpx.Client, verify: Verifier) -> None:
 
     asked = {"receipt": body, "request": text, "answer": reply.text}
     assert api.post("/~inference@1.0/replay", json=asked).json()["match"] is True
-    other = {**body, "model": {**body["model"], "sha256": "0" * 64}}
-    assert api.post("/~inference@1.0/replay", json={**asked, "receipt": other}).status_code == 409
+    forged = {**body, "model": {**body["model"], "sha256": "0" * 64}}
+    refused = api.post("/~inference@1.0/replay", json={**asked, "receipt": forged})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "signature_invalid")
+    foreign = {**forged, "keyset": "0" * 64}
+    refused = api.post("/~inference@1.0/replay", json={**asked, "receipt": foreign})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "weights_differ")
 
 
 def test_batched_answers_share_a_report(api: httpx.Client, verify: Verifier) -> None:
