@@ -69,10 +69,12 @@ class StoreConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class ReceiptsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[receipts]`: how many receipts are kept, and for how long."""
 
-    keep: Positive = 100_000
-    """The last so many; each takes a little over 1 KiB in the home folder."""
-    days: Positive = 30
-    """Those of the last so many days."""
+    keep: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 100_000
+    """The last so many, and up to a tenth more (at least 10, at most 1000) until older ones are
+    dropped; each takes a little over 1 KiB in the home folder. The last 10000 that are not in the
+    log yet are kept in any case."""
+    days: Annotated[int, Meta(ge=1, le=36_500)] = 30
+    """Those of the last so many days, and up to ten minutes more."""
 
 
 class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

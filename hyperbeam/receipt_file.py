@@ -29,6 +29,8 @@ CREATE TABLE receipts (
 );
 CREATE INDEX unlogged ON receipts (seq) WHERE log_index IS NULL;
 """
+UNLOGGED_LIMIT = 10_000
+"""Receipts that are kept whatever else is asked for, while no log has them."""
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 log = logging.getLogger("hyperbeam.receipts")
@@ -83,20 +85,34 @@ class ReceiptFile:
         rows = [(index, bytes.fromhex(id)) for id, index in places]
         self._write("UPDATE receipts SET log_index = ? WHERE id = ?", rows)
 
+    def log_again(self, ids: Sequence[str]) -> None:
+        """Forget receipts' places in the log: `unlogged` gives them again."""
+        rows = [(bytes.fromhex(id),) for id in ids]
+        self._write("UPDATE receipts SET log_index = NULL WHERE id = ?", rows)
+
     def prune(self, keep: int, oldest: int) -> None:
-        """Drop all but the last `keep` receipts, and those stored before `oldest` (ms)."""
+        """Drop all but the last `keep` receipts, and those stored before `oldest` (ms).
+
+        The last UNLOGGED_LIMIT that are not in the log stay.
+        """
+        spared = (
+            " AND (log_index IS NOT NULL OR seq <= coalesce((SELECT seq FROM receipts"
+            " WHERE log_index IS NULL ORDER BY seq DESC LIMIT 1 OFFSET ?), 0))"
+        )
         self._write(
-            "DELETE FROM receipts WHERE seq <= (SELECT max(seq) FROM receipts) - ?", [(keep,)]
+            f"DELETE FROM receipts WHERE seq <= (SELECT max(seq) FROM receipts) - ?{spared}",
+            [(keep, UNLOGGED_LIMIT)],
         )
         self._write(
             "DELETE FROM receipts WHERE seq < coalesce((SELECT seq FROM receipts WHERE stored >= ?"
-            " ORDER BY seq LIMIT 1), (SELECT max(seq) + 1 FROM receipts))",
-            [(oldest,)],
+            f" ORDER BY seq LIMIT 1), (SELECT max(seq) + 1 FROM receipts)){spared}",
+            [(oldest, UNLOGGED_LIMIT)],
         )
 
     def body(self, id: str) -> bytes | None:
         """A receipt's canonical JSON."""
-        rows = self._read("SELECT body FROM receipts WHERE id = ?", bytes.fromhex(id))
+        query = "SELECT CAST(body AS BLOB) FROM receipts WHERE id = ?"
+        rows = self._read(query, bytes.fromhex(id))
         return rows[0][0] if rows else None
 
     def index(self, id: str) -> int | None:
@@ -107,16 +123,28 @@ class ReceiptFile:
     def unlogged(self, limit: int) -> list[tuple[str, bytes]]:
         """Receipts without a place in the log, the oldest first."""
         rows = self._read(
-            "SELECT id, body FROM receipts WHERE log_index IS NULL ORDER BY seq LIMIT ?", limit
+            "SELECT id, CAST(body AS BLOB) FROM receipts WHERE log_index IS NULL"
+            " ORDER BY seq LIMIT ?",
+            limit,
         )
         return [(id.hex(), body) for id, body in rows]
 
-    def _read(self, query: str, value: Any) -> list[Any]:
+    def placed(self, after: int, limit: int) -> list[tuple[int, str, bytes]]:
+        """Receipts with a place in the log, the oldest first, from past number `after` on."""
+        rows = self._read(
+            "SELECT seq, id, CAST(body AS BLOB) FROM receipts"
+            " WHERE log_index IS NOT NULL AND seq > ? ORDER BY seq LIMIT ?",
+            after,
+            limit,
+        )
+        return [(seq, id.hex(), body) for seq, id, body in rows]
+
+    def _read(self, query: str, *values: Any) -> list[Any]:
         with self._read_lock:
             if self._reader is None:
                 raise sqlite3.ProgrammingError("the receipts are closed")
             try:
-                return self._reader.execute(query, (value,)).fetchall()
+                return self._reader.execute(query, values).fetchall()
             except sqlite3.DatabaseError as error:
                 self._damaged |= _is_damage(error)
                 raise
@@ -140,7 +168,7 @@ class ReceiptFile:
             self._writer.execute("BEGIN IMMEDIATE")
             self._writer.executemany(statement, rows)
             self._writer.execute("COMMIT")
-        except sqlite3.Error:
+        except BaseException:
             if self._writer.in_transaction:
                 self._writer.rollback()
             raise

@@ -7,7 +7,6 @@ one transaction. What a `kill -9` can take is what was queued.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 import secrets
@@ -23,6 +22,7 @@ from .errors import Unavailable
 from .keys import LiveKeySet
 from .receipt_file import ReceiptFile, Row
 from .verify import jcs
+from .verify.checks import Malformed
 
 GATHER = 0.05
 """Seconds that a queued receipt may wait for others."""
@@ -32,6 +32,9 @@ RETRY = 5.0
 """Seconds between tries to store what could not be stored."""
 PRUNE_SECONDS = 600.0
 PRUNE_COUNT = 1000
+"""How many more than asked for are kept at most before older ones are dropped; of a small
+`keep` a tenth, and at least PRUNE_LEAST."""
+PRUNE_LEAST = 10
 WAITING_LIMIT = 10_000
 """Receipts that are held in memory while they cannot be stored."""
 _ID = re.compile(r"[0-9a-f]{32}\Z")
@@ -48,7 +51,8 @@ class _Batch:
 
 
 class Receipts:
-    """The receipts in the file `path`: the last `keep` of the last `days`.
+    """The receipts in the file `path`: the last `keep` of the last `days`, and those that are
+    not in the log yet (of these the last `receipt_file.UNLOGGED_LIMIT`).
 
     `open` and `close` on the event loop, `add` and the reading methods from any thread.
     `stored` is set whenever receipts have been stored; who waits for it clears it.
@@ -67,6 +71,7 @@ class Receipts:
         self._unstored: dict[str, Row] = {}
         self._lost = 0
         self._failing = False
+        self._prune_count = max(PRUNE_LEAST, min(PRUNE_COUNT, keep // 10))
         self._unpruned = 0
         self._prune_at = 0.0
         self._wake = threading.Event()
@@ -80,6 +85,8 @@ class Receipts:
         self._loop = asyncio.get_running_loop()
         self._closing = False
         self._prune_at = 0.0
+        # What an earlier run left, or another `keep`, may be pruned already.
+        self._wake.set()
         self._thread = threading.Thread(target=self._run, name="receipts", daemon=True)
         self._thread.start()
 
@@ -117,7 +124,10 @@ class Receipts:
                 self._wake.set()
 
     async def get(self, id: str) -> dict[str, Any] | None:
-        """The signed receipt `id`, also one that is still queued; None: there is none."""
+        """The signed receipt `id`, also one that is still queued; None: there is none.
+
+        Raises Unavailable `receipt_damaged` where what is stored under `id` is no receipt.
+        """
         if not _ID.match(id):
             return None
         with self._lock:
@@ -132,7 +142,7 @@ class Receipts:
                 body = await asyncio.to_thread(self._file.body, id)
         else:
             body = row[2]
-        return None if body is None else json.loads(body)
+        return None if body is None else _read(id, body)
 
     async def flush(self) -> None:
         """Wait until what is queued now is stored, or has been tried to."""
@@ -151,6 +161,24 @@ class Receipts:
         """Keep the places in the log of receipts: id and index."""
         with _explained():
             self._file.set_index(places)
+        with self._lock:
+            # Only now they may be dropped.
+            self._unpruned += len(places)
+            if self._unpruned >= self._prune_count:
+                self._wake.set()
+
+    def placed(self, after: int, limit: int) -> list[tuple[int, str, bytes]]:
+        """Receipts that are said to be in the log, oldest first: number, id, canonical JSON.
+
+        `after` is the number to go on from, 0 at first.
+        """
+        with _explained():
+            return self._file.placed(after, limit)
+
+    def log_again(self, ids: list[str]) -> None:
+        """Have receipts in `unlogged` again, as the log that had them is lost."""
+        with _explained():
+            self._file.log_again(ids)
 
     def index(self, id: str) -> int | None:
         """The receipt's place in the log; None: not there, or not yet."""
@@ -182,8 +210,9 @@ class Receipts:
         for id, (receipt, keyset) in batch.items.items():
             try:
                 self._unstored[id] = (bytes.fromhex(id), _now(), signed(receipt, keyset))
-            except (TypeError, ValueError) as error:
-                log.error("the receipt %s cannot be made: %s", id, error)
+            except Exception as error:
+                unforeseen = not isinstance(error, TypeError | ValueError)
+                log.error("the receipt %s cannot be made: %s", id, error, exc_info=unforeseen)
             # Else answers that are being given wait for the interpreter, up to 5 ms a batch.
             time.sleep(0)
 
@@ -192,12 +221,7 @@ class Receipts:
         try:
             if rows:
                 self._file.add(rows)
-            self._unpruned += len(rows)
-            if self._unpruned >= PRUNE_COUNT or time.monotonic() >= self._prune_at:
-                self._file.prune(self._keep, _now() - self._days * 86_400_000)
-                self._unpruned = 0
-                self._prune_at = time.monotonic() + PRUNE_SECONDS
-        except (sqlite3.Error, OSError) as error:
+        except Exception as error:
             self._not_stored(error)
             return
         self._unstored = {}
@@ -206,14 +230,29 @@ class Receipts:
             log.info("receipts are stored again; %d were lost in this run", self._lost)
         if rows:
             self._tell(self.stored)
+        self._prune(len(rows))
 
-    def _not_stored(self, error: sqlite3.Error | OSError) -> None:
+    def _prune(self, more: int) -> None:
+        """Drop old receipts, where it is time to or there are `more` than there should be."""
+        with self._lock:
+            self._unpruned += more
+            if self._unpruned < self._prune_count and time.monotonic() < self._prune_at:
+                return
+            self._unpruned = 0
+        self._prune_at = time.monotonic() + PRUNE_SECONDS
+        try:
+            self._file.prune(self._keep, _now() - self._days * 86_400_000)
+        except Exception as error:
+            log.error("old receipts cannot be dropped now: %s", error, exc_info=_unforeseen(error))
+
+    def _not_stored(self, error: Exception) -> None:
         if not self._failing:
             self._failing = True
             log.error(
                 "receipts cannot be stored (%s): the last %d are held in memory until they can",
                 error,
                 WAITING_LIMIT,
+                exc_info=_unforeseen(error),
             )
         for id in list(self._unstored)[:-WAITING_LIMIT]:
             del self._unstored[id]
@@ -240,6 +279,24 @@ def signed(receipt: dict[str, Any], keyset: LiveKeySet) -> bytes:
     head, tail = jcs.encode(before)[:-1], jcs.encode(after)[1:]
     _, signature = keyset.sign_receipt(b"%b,%b" % (head, tail))
     return b'%b,"signature":"%b",%b' % (head, signature.encode(), tail)
+
+
+def _read(id: str, body: bytes) -> dict[str, Any]:
+    try:
+        found = jcs.parse(body, f"the receipt {id}")
+    except Malformed as error:
+        log.error("a stored receipt is damaged: %s", error)
+        found = {}
+    if found.get("id") != id:
+        detail = (
+            f"what is stored as the receipt {id} is damaged: it can neither be given nor proven"
+        )
+        raise Unavailable(detail, error="receipt_damaged")
+    return found
+
+
+def _unforeseen(error: Exception) -> bool:
+    return not isinstance(error, sqlite3.Error | OSError)
 
 
 @contextmanager

@@ -80,6 +80,10 @@ def test_file_named_by_environment(tmp_path: Path) -> None:
         ('profile = "none-such"', ["none-such", "inference"]),
         ("[http]\nheader_timeout = -1", ["header_timeout"]),
         ('[http]\nhost = ""', ["host"]),
+        ("[receipts]\nkeep = 99999999999999999999", ["keep", "1000000000"]),
+        ("[receipts]\ndays = 99999999999999999999", ["days", "36500"]),
+        ("[receipts]\nkeep = 1000000001", ["keep", "1000000000"]),
+        ("[receipts]\ndays = 36501", ["days", "36500"]),
     ],
 )
 def test_what_is_wrong_is_named_with_its_file(tmp_path: Path, text: str, names: list[str]) -> None:

@@ -7,7 +7,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 
 from hyperbeam import ConfigError, Unavailable, receipt_file
 from hyperbeam import receipts as module
-from hyperbeam.keys import Keys
+from hyperbeam.keys import Keys, LiveKeySet
 from hyperbeam.receipts import Receipts
 from hyperbeam.verify import receipt as format
 from hyperbeam.verify import signing
@@ -99,6 +99,21 @@ async def put(receipts: Receipts, keys: Keys, count: int) -> list[str]:
         ids.append(receipt["id"])
     await receipts.flush()
     return ids
+
+
+def place(receipts: Receipts, ids: list[str]) -> None:
+    """Have receipts in a log."""
+    receipts.logged([(id, index) for index, id in enumerate(ids)])
+
+
+async def kept(receipts: Receipts, ids: list[str]) -> list[str]:
+    return [id for id in ids if await receipts.get(id) is not None]
+
+
+async def until_kept(receipts: Receipts, ids: list[str], most: int) -> None:
+    async with asyncio.timeout(20):
+        while len(await kept(receipts, ids)) > most:  # noqa: ASYNC110
+            await asyncio.sleep(0)
 
 
 async def test_a_receipt_is_what_verifiers_read(receipts: Receipts, keys: Keys) -> None:
@@ -203,11 +218,126 @@ async def test_a_file_for_this_user_only(receipts: Receipts, keys: Keys, path: P
 async def test_the_last_ones_are_kept(
     start: Open, keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PRUNE_COUNT", 10)
     receipts = await start(keep=5)
     ids = await put(receipts, keys, 20)
-    assert [id for id, _ in receipts.unlogged(100)] == ids[-5:]
-    assert await receipts.get(ids[0]) is None
+    assert await kept(receipts, ids) == ids
+    place(receipts, ids)
+    await until_kept(receipts, ids, 5)
+    assert await kept(receipts, ids) == ids[-5:]
+
+
+@pytest.mark.parametrize(("keep", "most"), [(3, 13), (300, 330)])
+async def test_how_many_more_may_be_kept(start: Open, keys: Keys, keep: int, most: int) -> None:
+    receipts = await start(keep=keep)
+    ids: list[str] = []
+    for _ in range(2 * keep // 3 + 20):
+        ids += await put(receipts, keys, 3)
+        place(receipts, ids[-3:])
+    await until_kept(receipts, ids, most)
+    assert keep <= len(await kept(receipts, ids)) <= most
+
+
+async def test_a_start_drops_what_is_too_many(start: Open, keys: Keys) -> None:
+    first = await start(keep=100)
+    ids = await put(first, keys, 8)
+    place(first, ids)
+    await first.close()
+    second = await start(keep=3)
+    await until_kept(second, ids, 3)
+    assert await kept(second, ids) == ids[-3:]
+
+
+async def test_what_is_not_in_the_log_is_not_dropped(
+    start: Open, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receipts = await start(keep=3)
+    ids = await put(receipts, keys, 500)
+    assert [id for id, _ in receipts.unlogged(1000)] == ids
+    place(receipts, ids[100:])
+    await until_kept(receipts, ids, 103)
+    assert await kept(receipts, ids) == ids[:100] + ids[-3:]
+    monkeypatch.setattr(receipt_file, "UNLOGGED_LIMIT", 40)
+    await receipts.close()
+    again = await start(keep=3)
+    await until_kept(again, ids, 43)
+    assert await kept(again, ids) == ids[60:100] + ids[-3:]
+
+
+async def test_places_are_forgotten_with_their_log(receipts: Receipts, keys: Keys) -> None:
+    ids = await put(receipts, keys, 7)
+    place(receipts, ids)
+    assert receipts.unlogged(10) == []
+    first = receipts.placed(0, 4)
+    rest = receipts.placed(first[-1][0], 100)
+    assert [id for _, id, _ in first + rest] == ids
+    assert receipts.placed(rest[-1][0], 100) == []
+    assert json.loads(first[0][2])["id"] == ids[0]
+    receipts.log_again(ids[2:4])
+    assert [id for id, _ in receipts.unlogged(10)] == ids[2:4]
+    assert receipts.index(ids[2]) is None
+
+
+@pytest.mark.parametrize("value", [{"keep": 10**20}, {"days": 10**20}])
+async def test_an_exception_of_any_kind_loses_nothing(
+    start: Open,
+    keys: Keys,
+    value: dict[str, int],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    receipts = await start(**value)
+    ids = await put(receipts, keys, 30)
+    ids += await put(receipts, keys, 30)
+    assert [id for id, _ in receipts.unlogged(100)] == ids
+    real = receipt_file.ReceiptFile.add
+
+    def refuse(file: receipt_file.ReceiptFile, rows: Sequence[receipt_file.Row]) -> None:
+        real(file, [*rows, (b"", 10**20, b"")])
+
+    monkeypatch.setattr(receipt_file.ReceiptFile, "add", refuse)
+    held = await put(receipts, keys, 2)
+    assert await receipts.get(held[0]) is not None
+    monkeypatch.setattr(receipt_file.ReceiptFile, "add", real)
+    last = await put(receipts, keys, 1)
+    assert [id for id, _ in receipts.unlogged(100)] == ids + held + last
+    assert "old receipts cannot be dropped now" in caplog.text
+    assert caplog.text.count("receipts cannot be stored") == 1
+
+
+async def test_an_exception_for_one_receipt_is_no_other_ones(
+    receipts: Receipts, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = a_receipt(keys, seed=77)
+    real = module.signed
+
+    def sign(receipt: dict[str, Any], keyset: LiveKeySet) -> bytes:
+        if receipt["seed"] == 77:
+            raise RecursionError
+        return real(receipt, keyset)
+
+    monkeypatch.setattr(module, "signed", sign)
+    before = a_receipt(keys)
+    receipts.add(before, keys.current)
+    receipts.add(bad, keys.current)
+    (after,) = await put(receipts, keys, 1)
+    assert [id for id, _ in receipts.unlogged(10)] == [before["id"], after]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"no JSON", b"\xff\xfe", b"[]", b"{}", b'{ "id": 1 }', b"[" * 5000, "text", 7]
+)
+async def test_a_row_that_is_no_receipt(
+    receipts: Receipts, keys: Keys, path: Path, body: bytes | str | int
+) -> None:
+    good, bad = await put(receipts, keys, 2)
+    with sqlite3.connect(path) as other:
+        other.execute("UPDATE receipts SET body = ? WHERE id = ?", (body, bytes.fromhex(bad)))
+    other.close()
+    with pytest.raises(Unavailable, match=f"receipt {bad} is damaged") as refused:
+        await receipts.get(bad)
+    assert refused.value.error == "receipt_damaged"
+    assert await receipts.get(good) is not None
+    assert all(isinstance(body, bytes) for _, body in receipts.unlogged(10))
 
 
 async def test_old_ones_are_dropped(
@@ -216,24 +346,24 @@ async def test_old_ones_are_dropped(
     first = await start()
     real = module._now
     monkeypatch.setattr(module, "_now", lambda: real() - 3 * 86_400_000)
-    await put(first, keys, 3)
+    old = await put(first, keys, 3)
     monkeypatch.setattr(module, "_now", real)
     ids = await put(first, keys, 2)
+    place(first, old + ids)
     await first.close()
     second = await start(days=2)
-    await put(second, keys, 1)
-    assert [id for id, _ in second.unlogged(100)][:2] == ids
-    assert len(second.unlogged(100)) == 3
+    await until_kept(second, old + ids, 2)
+    assert await kept(second, old + ids) == ids
 
 
 async def test_all_may_be_too_old(start: Open, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
     first = await start()
-    await put(first, keys, 3)
+    place(first, await put(first, keys, 3))
     await first.close()
     file = receipt_file.ReceiptFile(first._file.path)
     file.open()
     file.prune(100, module._now() + 1000)
-    assert file.unlogged(10) == []
+    assert file.placed(0, 10) == []
     file.prune(100, module._now() + 1000)
     file.close()
 
