@@ -15,8 +15,7 @@ from hyperbeam.verify.nvidia.resources import RIM_SERVICE
 from .collect import Evidence, never
 from .config import SevGpuConfig
 from .fetch import fetcher
-from .simulate import RIM_URL
-from .simulation.certificates import OCSP_URL
+from .simulation.addresses import OCSP_URL, RIM_URL
 from .threads import Slots
 
 T = TypeVar("T")

@@ -28,7 +28,6 @@ from .checking import Checker
 from .config import SevGpuConfig
 from .queue import ReportQueue
 from .reports import Report, Reporter
-from .simulated import SimulatedCollector
 from .upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -200,9 +199,12 @@ class SevGpu(Device):
 
 
 def _checker(config: SevGpuConfig, choice: collect.Choice) -> Checker:
-    made_up = choice.collectors.get("simulated")
-    if not isinstance(made_up, SimulatedCollector):
+    if config.backend != "simulated":
         return Checker(config)
+    from .simulated import SimulatedCollector
+
+    made_up = choice.collectors["simulated"]
+    assert isinstance(made_up, SimulatedCollector)
     return Checker(config, made_up.simulated_root, made_up.fetch)
 
 

@@ -11,13 +11,12 @@ import time
 from datetime import datetime
 
 from .simulation import gpu, ocsp, rim
+from .simulation.addresses import OCSP_URL
 from .simulation.authorities import Authorities
-from .simulation.certificates import FOREVER, OCSP_URL
+from .simulation.certificates import FOREVER
 from .simulation.gpu import DRIVER_VALUES, KINDS, VBIOS_VALUES, Kind, SimulatedGpu
 from .simulation.ocsp import Status
 
-RIM_URL = "http://rim.simulated.invalid"
-"""A host that cannot exist, like that of OCSP_URL: where nobody simulates it, nobody answers."""
 DRIVER = "550.00.00"
 """No driver that was ever published."""
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hyperbeam import BadRequest
-from hyperbeam.verify import KeySet, Verdict, jcs, nvidia, verify
+from hyperbeam import verify as verification
+from hyperbeam.verify import jcs, nvidia
 from hyperbeam.verify.checks import Malformed
 
 from .asked import Asked
@@ -47,8 +48,8 @@ def judge(asked: Asked, checker: Checker, find_keyset: FindKeySet) -> Outcome:
             raise FileNotFoundError("this node does not know it; post it as `keyset`")
         return jcs.encode(found)
 
-    def check(trust: str | None, resources: nvidia.Resources) -> Verdict:
-        return verify(
+    def check(trust: str | None, resources: nvidia.Resources) -> verification.Verdict:
+        return verification.verify(
             asked.document,
             kind=asked.kind,
             nonce=asked.nonce,
@@ -79,12 +80,12 @@ def refused(error: Malformed) -> Outcome:
     return Outcome(False, error.reason, document)
 
 
-def _posted(value: Any) -> list[KeySet]:
+def _posted(value: Any) -> list[verification.KeySet]:
     if value is None or (isinstance(value, str) and _NAME.match(value)):
         return []
     if not isinstance(value, dict | str):
         raise BadRequest("`keyset` is a key set's object or its text", param="keyset")
     try:
-        return [KeySet.parse(value)]
+        return [verification.KeySet.parse(value)]
     except Malformed as error:
         raise BadRequest(error.detail, error=error.reason, param="keyset") from None

@@ -17,11 +17,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID, NameOID
 
 ORGANIZATION = "SIMULATED"
-OCSP_URL = "http://ocsp.simulated.invalid"
-"""A host that cannot exist (RFC 6761), so that no real service is asked about these.
-
-Even a device's own certificate names it, which the genuine ones do not.
-"""
 BEGINS = datetime(2020, 10, 17, tzinfo=UTC)
 FOREVER = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
