@@ -104,6 +104,10 @@ class ReceiptLog(Device):
             leaf = await self._leaf(wanted.id)
             proof = await self._proof(leaf, wanted.size)
             if proof is None:
+                await self._read(lambda _: self._logs.forget(leaf))
+                await self._writer.again(wanted.id)
+                proof = await self._proof(leaf, wanted.size)
+            if proof is None:
                 raise Unavailable(
                     "the receipt is not in the log yet; try again",
                     error="log_unavailable",

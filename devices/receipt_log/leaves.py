@@ -5,6 +5,8 @@ It is made again from them where it is missing, damaged, or about other logs.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Sequence
@@ -85,6 +87,15 @@ class Leaves:
                 raise
         return found
 
+    def drop(self, leaf: bytes) -> None:
+        """Have a leaf in no log."""
+        with self._lock:
+            try:
+                self._table.execute("DELETE FROM leaves WHERE leaf = ?", (leaf,))
+            except sqlite3.DatabaseError as error:
+                self._renew(error)
+                raise
+
     def _fill(self, log: int, origin: str, hashes: HashFile, size: int) -> None:
         row = self._table.execute("SELECT origin, size FROM logs WHERE log = ?", (log,)).fetchone()
         known = row[1] if row and row[0] == origin else 0
@@ -105,6 +116,11 @@ class Leaves:
             self._table.execute("INSERT OR REPLACE INTO logs VALUES (?, ?, ?)", (log, origin, size))
 
     def _connect(self) -> sqlite3.Connection:
+        # SQLite gives its other files the mode of this one, but for those that are there.
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        for end in ("", "-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                Path(f"{self._path}{end}").chmod(0o600)
         table = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
             table.execute("PRAGMA journal_mode = WAL")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
 import secrets
 import sqlite3
 import threading
@@ -27,6 +28,7 @@ from .one_log import Broken, EndedLog, LiveLog, Signer, last_head
 V = "hyperbeam.log/1"
 T = TypeVar("T")
 ORIGIN = "hyperbeam/receipts/"
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}\Z")
 
 _WHY = {
     "hashes-ahead": "the node ended in the middle of a write, or the state is an older one",
@@ -72,19 +74,31 @@ class Logs:
 
     def open(self, *, unused: bool) -> None:
         """Continue the log or begin another. `unused`: it is certain that no log of this address
-        was ever begun. Raises OSError, sqlite3.Error, ConfigError."""
-        fresh = not self._folder.exists()
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        self._lock = _lock(self._folder / "lock")
+        was ever begun. Raises ConfigError."""
         try:
-            self._live = self._resume(unused and fresh)
-            self._leaves = Leaves(self._folder / "leaves.sqlite")
-            self._mended(self._index)
-            head = last_head(self.live.folder)
-            self._kept = head.checkpoint.size if head is not None else None
+            self._open(unused)
+        except (OSError, sqlite3.Error) as error:
+            self.close()
+            raise ConfigError(
+                f"the log of receipts in {self._folder} cannot be opened: {error}; see to what is "
+                "there, or move the folder away: the node then begins another log"
+            ) from None
         except BaseException:
             self.close()
             raise
+
+    def _open(self, unused: bool) -> None:
+        fresh = not self._folder.exists()
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._lock = _lock(self._folder / "lock")
+        for each in self._folder.iterdir():
+            if each.name.isdecimal() and not (_NUMBER.match(each.name) and each.is_dir()):
+                raise NotADirectoryError(f"{each.name} is not the folder of a log")
+        self._live = self._resume(unused and fresh)
+        self._leaves = Leaves(self._folder / "leaves.sqlite")
+        self._mended(self._index)
+        head = last_head(self.live.folder)
+        self._kept = head.checkpoint.size if head is not None else None
 
     def close(self) -> None:
         """Close all files."""
@@ -118,6 +132,17 @@ class Logs:
     def find(self, leaf: bytes) -> tuple[int, int] | None:
         """The number of the log and the leaf's index in it; None: no log proves it."""
         return self._mended(lambda: self._find([leaf])).get(leaf)
+
+    def known(self, leaves: Sequence[bytes]) -> set[bytes]:
+        """Those of the leaves that a log has."""
+        return set(self._mended(lambda: self._find(leaves)))
+
+    def forget(self, leaf: bytes) -> None:
+        """Have a leaf that its log does not prove in none, so that it can be added again."""
+        with self._writing:
+            leaves = self._leaves
+            assert leaves is not None
+            self._mended(lambda: leaves.drop(leaf))
 
     @contextmanager
     def log(self, number: int) -> Iterator[LiveLog | EndedLog | None]:
@@ -195,6 +220,8 @@ class Logs:
         previous = next((head.text() for head in heads if head is not None), None)
         record = jcs.encode({"v": V, "previous": previous, "reason": reason})
         number = _number(folders[-1]) + 1 if folders else 1
+        while os.path.lexists(self._folder / str(number)):
+            number += 1
         origin = f"{self._origin}/{secrets.token_hex(8)}"
         begun = LiveLog.begin(self._folder / str(number), origin, record)
         log.warning(
@@ -242,7 +269,9 @@ class Logs:
 
     def _folders(self) -> list[Path]:
         """The logs' folders, in the order in which they were begun."""
-        found = [each for each in self._folder.iterdir() if each.name.isdecimal()]
+        found = [
+            each for each in self._folder.iterdir() if _NUMBER.match(each.name) and each.is_dir()
+        ]
         return sorted(found, key=_number)
 
 

@@ -57,15 +57,23 @@ class Proofs:
             }
 
     def inclusion_of(self, leaf: bytes, size: int | None) -> dict[str, Any] | None:
-        """The proof of the leaf with this hash, in whichever log has it; None: it is in none."""
+        """The proof of the leaf with this hash, in whichever log has it; None: none proves it."""
         found = self._logs.find(leaf)
         if found is None:
             return None
         number, index = found
         with self._logs.log(number) as log:
-            if log is None or log.size <= index or log.hashes.leaf(index) != leaf:
+            if log is None or log.size <= index:
                 return None
-            return self._inclusion(log, index, size)
+            try:
+                if log.hashes.leaf(index) != leaf:
+                    return None
+                return self._inclusion(log, index, size)
+            except OSError:
+                # What an ended log does not prove can be logged again.
+                if isinstance(log, EndedLog):
+                    return None
+                raise
 
     def inclusion_at(self, origin: str | None, index: int, size: int | None) -> dict[str, Any]:
         """The proof of a leaf by its place."""

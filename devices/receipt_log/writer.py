@@ -1,4 +1,4 @@
-"""Brings stored receipts into the log, many at a time."""
+"""Brings stored receipts into the log, many at a time; again where a log was lost."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hyperbeam.verify import merkle
 from .logs import Logs
 
 AT_A_TIME = 1000
+CHECKED_AT_A_TIME = 10_000
 RETRY = 5.0
 """Seconds until what could not be logged is tried again."""
 
@@ -31,9 +32,17 @@ class Receipts(Protocol):
 
     def logged(self, places: list[tuple[str, int]]) -> None: ...
 
+    def placed(self, after: int, limit: int) -> list[tuple[int, str, bytes]]: ...
+
+    def log_again(self, ids: list[str]) -> None: ...
+
 
 class Writer:
-    """A task that logs receipts `gather` seconds after they are stored, or at once when asked."""
+    """A task that logs receipts `gather` seconds after they are stored, or at once when asked.
+
+    After its start it also looks, little by little, for receipts that were logged once and that
+    no log proves any more, and logs them again.
+    """
 
     def __init__(self, receipts: Receipts, logs: Logs, gather: float) -> None:
         self._receipts = receipts
@@ -43,6 +52,7 @@ class Writer:
         self._waiting: list[asyncio.Future[None]] = []
         self._failing = False
         self._closing = False
+        self._checked: int | None = 0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -66,6 +76,11 @@ class Writer:
         self._waiting.append(done)
         self._asked.set()
         await done
+
+    async def again(self, id: str) -> None:
+        """Log a receipt that no log has (any more). Raises Unavailable."""
+        await asyncio.to_thread(self._receipts.log_again, [id])
+        await self.flush()
 
     async def _run(self) -> None:
         closing = False
@@ -100,6 +115,9 @@ class Writer:
         try:
             await self._receipts.flush()
             await asyncio.to_thread(self._log_all)
+            if self._checked is not None:
+                self._checked = await asyncio.to_thread(self._check, self._checked)
+                self._receipts.stored.set()
         except Exception as error:
             if not self._failing:
                 unforeseen = not isinstance(error, OSError | sqlite3.Error | HyperbeamError)
@@ -118,3 +136,17 @@ class Writer:
             self._receipts.logged([(id, at) for (id, _), at in zip(batch, places, strict=True)])
             if len(batch) < AT_A_TIME:
                 return
+
+    def _check(self, after: int) -> int | None:
+        """Have some of the receipts from `after` on logged again where they have to be.
+
+        Gives where to go on; None: there are no more.
+        """
+        some = self._receipts.placed(after, CHECKED_AT_A_TIME)
+        leaves = {id: merkle.leaf_hash(body) for _, id, body in some}
+        proven = self._logs.known(list(leaves.values()))
+        lost = [id for id, leaf in leaves.items() if leaf not in proven]
+        if lost:
+            log.warning("%d receipts are in no log that is still here: logged again", len(lost))
+            self._receipts.log_again(lost)
+        return some[-1][0] if some else None

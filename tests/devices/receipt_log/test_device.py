@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import shutil
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -334,6 +336,80 @@ async def test_a_log_that_was_deleted(home: Path) -> None:
         heads.append(await client.head())
         assert (await client.status())["begins"]["reason"] == "log-missing"
     check_no_fork(heads)
+
+
+def delete_log(home: Path) -> None:
+    shutil.rmtree(home / "log")
+
+
+def cut_hashes(home: Path) -> None:
+    with (home / "log" / "1" / "hashes").open("r+b") as file:
+        file.truncate(64)
+
+
+@pytest.mark.parametrize("lose", [delete_log, cut_hashes])
+async def test_receipts_of_a_lost_log_are_logged_again(
+    home: Path, lose: Callable[[Path], None]
+) -> None:
+    async with running(home) as client:
+        ids = client.add(3)
+        await client.head()
+    lose(home)
+    async with running(home, **{"receipt-log.gather": 0.01}) as client:
+        async with asyncio.timeout(20):
+            while (await client.head()).checkpoint.size < 4:
+                pass
+        origins = {notes.parse((await client.proof(id))["checkpoint"]) for id in ids}
+        assert {each.checkpoint.origin for each in origins} == {(await client.status())["origin"]}
+        assert (await client.head()).checkpoint.size == 4
+    async with running(home) as client:
+        assert sorted([(await client.proof(id))["index"] for id in ids]) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_an_ended_log_damaged_while_the_node_runs(home: Path, whole: bool) -> None:
+    async with running(home) as client:
+        ids = client.add(6)
+        await client.head()
+    hashes = home / "log" / "1" / "hashes"
+    os.utime(hashes)
+    async with running(home) as client:
+        assert [(await client.proof(id))["size"] for id in ids] == [6] * 6
+        with hashes.open("r+b") as file:
+            if whole:
+                file.truncate(0)
+            else:
+                file.write(b"\0" * 32)
+        # The first leaf is gone, and with it what the second is proven by.
+        for number, id in enumerate(ids):
+            again = whole or number < 2
+            assert (await client.proof(id))["index"] == (number + 1 if again else number)
+            assert (await client.proof(id))["index"] == (number + 1 if again else number)
+        assert (await client.head()).checkpoint.size == (7 if whole else 3)
+    async with running(home) as client:
+        assert [(await client.proof(id))["index"] for id in ids[:2]] == [1, 2]
+
+
+async def test_a_receipt_that_is_damaged(home: Path) -> None:
+    async with running(home) as client:
+        (id,) = client.add(1)
+        await client.head()
+        with sqlite3.connect(home / "receipts.sqlite") as file:
+            file.execute("UPDATE receipts SET body = 'x'")
+        file.close()
+        for path in (f"inclusion?id={id}", f"../~inference@1.0/receipt/{id}"):
+            reply = await client.get(path)
+            assert reply.status_code == 503
+            assert f"receipt {id} is damaged" in reply.text
+
+
+@pytest.mark.parametrize("stray", ["log", "log/1"])
+async def test_a_folder_that_is_no_log(home: Path, stray: str) -> None:
+    (home / stray).parent.mkdir(parents=True)
+    (home / stray).write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"the log of receipts in .* cannot be opened"):
+        async with running(home):
+            pass
 
 
 async def test_another_identity_in_the_same_home(home: Path) -> None:

@@ -1,3 +1,4 @@
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,26 @@ def test_it_holds_exactly_so_many(leaves: Leaves, hashes: HashFile) -> None:
     leaves.fill(1, "a", hashes, 2)
     assert leaves.find([leaf(1)]) == {leaf(1): (1, 1)}
     assert leaves.find([leaf(2)]) == {}
+
+
+def test_a_leaf_may_be_dropped(leaves: Leaves, hashes: HashFile) -> None:
+    leaves.fill(1, "a", hashes, 4)
+    leaves.drop(leaf(2))
+    leaves.fill(1, "a", hashes, 4)
+    assert leaves.find([leaf(1), leaf(2)]) == {leaf(1): (1, 1)}
+
+
+def test_files_for_this_user_only(tmp_path: Path, hashes: HashFile) -> None:
+    path = tmp_path / "leaves.sqlite"
+    for _ in range(2):
+        table = Leaves(path)
+        table.fill(1, "a", hashes, 4)
+        parts = list(tmp_path.glob("leaves.sqlite*"))
+        assert len(parts) == 3
+        assert {stat.S_IMODE(part.stat().st_mode) for part in parts} == {0o600}
+        table.close()
+        # As an older version made it.
+        path.chmod(0o644)
 
 
 def test_many_at_a_time(leaves: Leaves, tmp_path: Path) -> None:

@@ -272,6 +272,53 @@ def test_one_writer(folder: Path) -> None:
     opened(folder).close()
 
 
+@pytest.mark.parametrize("stray", ["", "2", "01", "1/state.json/x", "leaves.sqlite/x", "lock/x"])
+def test_a_folder_that_is_no_log(tmp_path: Path, folder: Path, stray: str) -> None:
+    if stray:
+        opened(folder).close()
+        shutil.copytree(folder, tmp_path / "sound")
+    for part in (folder / stray, (folder / stray).parent):
+        if part not in (folder, tmp_path) and part.is_file():
+            part.unlink()
+    (folder / stray).parent.mkdir(exist_ok=True)
+    (folder / stray).write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"the log of receipts in .* cannot be opened") as refused:
+        opened(folder, unused=False)
+    assert "\n" not in refused.value.detail
+    assert "move the folder away" in refused.value.detail
+    folder.rename(tmp_path / "away")
+    opened(folder, unused=False).close()
+
+
+def test_what_else_is_in_the_folder_does_not_matter(folder: Path) -> None:
+    logs = opened(folder)
+    (folder / "notes.txt").write_bytes(b"")
+    (folder / "2").write_bytes(b"")
+    logs._failed = "write-failed"
+    logs.add([leaf(0)])
+    assert logs.live.folder.name == "3"
+    assert proves(logs, leaf(0))
+    (folder / "2").unlink()
+    logs.close()
+    logs = opened(folder, unused=False)
+    assert logs.live.folder.name == "3"
+    logs.close()
+
+
+def test_a_forgotten_leaf_is_added_again(folder: Path) -> None:
+    logs = opened(folder)
+    add(logs, 0, 1, 2)
+    logs.close()
+    touch(folder, folder)
+    logs = opened(folder, unused=False)
+    assert logs.known([leaf(1), leaf(3)]) == {leaf(1)}
+    logs.forget(leaf(1))
+    assert logs.known([leaf(1), leaf(2)]) == {leaf(2)}
+    assert logs.add([leaf(1), leaf(2)]) == [1, 2]
+    assert logs.find(leaf(1)) == (2, 1)
+    logs.close()
+
+
 def test_a_log_that_was_moved_away_and_back(folder: Path, tmp_path: Path) -> None:
     logs = opened(folder)
     heads = [add(logs, 0, 1)]

@@ -1,5 +1,6 @@
 import asyncio
 import logging
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,6 +44,14 @@ class Receipts:
         if self.fails is not None:
             raise self.fails
         self.places |= dict(places)
+
+    def placed(self, after: int, limit: int) -> list[tuple[int, str, bytes]]:
+        numbered = [(number, *each) for number, each in enumerate(self.kept.items(), 1)]
+        return [each for each in numbered if each[0] > after and each[1] in self.places][:limit]
+
+    def log_again(self, ids: list[str]) -> None:
+        for id in ids:
+            del self.places[id]
 
 
 @pytest.fixture
@@ -141,6 +150,28 @@ async def test_a_failure_is_said_once_and_tried_again(
     assert sum(each.levelno == logging.ERROR for each in caplog.records) == 1
     assert not any(each.exc_info for each in caplog.records)
     await writer.stop()
+
+
+async def test_what_no_log_has_any_more_is_logged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHECKED_AT_A_TIME", 2)
+    receipts = Receipts()
+    ids = receipts.add(7)
+    for lost in (False, True, True):
+        if lost:
+            shutil.rmtree(tmp_path / "log")
+        logs = opened(tmp_path / "log", unused=False)
+        before = logs.live.size
+        writer = Writer(receipts, logs, 0.001)
+        writer.start()
+        await until(lambda writer=writer: writer._checked is None)
+        await writer.flush()
+        assert sorted(receipts.places.values()) == list(range(1, 8))
+        assert all(logs.find(merkle.leaf_hash(id.encode())) for id in ids)
+        assert logs.live.size == before + 7
+        await writer.stop()
+        logs.close()
 
 
 async def test_an_unforeseen_failure_ends_nothing(
