@@ -130,14 +130,13 @@ class Node:
         await self.stop()
 
     def device(self, name: str) -> Device:
-        """The device `name`. Raises NotFound, with the reason if it is one that did not load."""
+        """The device `name`. Raises NotFound, which says so if it is one that did not load."""
         device = self.devices.get(name)
         if device is None:
-            reason = self.failures.get(name)
-            detail = (
-                f"device {name} did not load: {reason}" if reason else f"no device {name[:200]!r}"
-            )
-            raise NotFound(name, detail)
+            # The reason may tell paths, and the reader may be anybody.
+            failed = name in self.failures
+            detail = f"device {name} did not load: the node's log says why"
+            raise NotFound(name, detail if failed else f"no device {name[:200]!r}")
         return device
 
     async def resolve(self, base: Any, request: Message | str) -> Any:

@@ -198,7 +198,8 @@ async def test_a_device_that_does_not_start_is_named(start_node: StartNode, tmp_
     assert node.failures["a@1.0"] == "OSError: no start"
     reply = await get(node, "/~a@1.0/x", accept="application/json")
     assert reply.status_code == 404
-    assert "no start" in reply.json()["body"]
+    assert "a@1.0 did not load" in reply.json()["body"]
+    assert "no start" not in reply.text
     with pytest.raises(ConfigError, match=r"required.*no start"):
         await start_node(device_path=[str(folder)], required=["a@1.0"])
 
