@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import platform
-import re
 import time
 from typing import Any
 
 from hyperbeam import Device, Message, NotFound, __version__, key
 from hyperbeam.verify import jcs
-
-_CLASS = re.compile(r"(?:^|\): )([A-Z]\w*): ")
 
 
 class Meta(Device):
@@ -51,10 +48,7 @@ class Meta(Device):
 
     @key
     async def devices(self, base: Any, request: Message) -> Message:
-        """Every device with its keys and what they do, and which exceptions kept others away.
-
-        What these said is in the node's log.
-        """
+        """Every device with its keys and what they do, and why others did not load."""
         loaded = {
             name: {
                 "name": name,
@@ -64,11 +58,7 @@ class Meta(Device):
             }
             for name, device in sorted(self.node.devices.items())
         }
-        failed = {
-            name.rpartition("/")[2]: _exception(reason)
-            for name, reason in self.node.failures.items()
-        }
-        return {"devices": loaded, "failed": failed}
+        return {"devices": loaded, "failed": dict(self.node.failures)}
 
     @key(rest=True)
     def keyset(self, base: Any, request: Message) -> Message:
@@ -92,12 +82,6 @@ class Meta(Device):
     async def live(self, base: Any, request: Message) -> Message:
         """Whether the process answers, ready or not."""
         return {"live": True}
-
-
-def _exception(reason: str) -> str:
-    """The class in the reason of a failure, which ends with `<class>: <text>`."""
-    found = _CLASS.search(reason)
-    return found[1] if found else "see the node's log"
 
 
 def _first_paragraph(doc: str | None) -> str:

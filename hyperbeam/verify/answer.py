@@ -7,6 +7,7 @@ Stream: one event with `choices: []` before `[DONE]`; what is attested is every 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -88,6 +89,10 @@ def stream_event(
     return b"data: " + _dump(chunk) + b"\n\n"
 
 
+# No client may read anything there: some break lines at what is no line end in a stream.
+_AFTER = re.compile(rb"(?:(?::[\t -~]*|data: ?\[DONE\])?(?:\r\n|\n|\r))*+")
+
+
 def split_stream(body: bytes) -> Split:
     """Take a saved event stream apart. Raises Malformed for one that is too large."""
     if len(body) > MAX_BYTES:
@@ -129,6 +134,8 @@ def split_stream(body: bytes) -> Split:
         problem = problem or "stream-unfinished"
     if not done:
         problem = problem or "stream-no-done"
+    if found is not None and not _AFTER.fullmatch(body, found.event.end):
+        problem = problem or "stream-after-attestation"
     if found is None:
         return Split(body, None, "", False, problem or "no-attestation")
     answer = body[: found.event.start]

@@ -139,6 +139,8 @@ def parse(text: str | bytes) -> SignedCheckpoint:
         data = b""
     if len(data) != 32:
         raise _malformed("its third line is not a hash in base64")
+    if int(size) == 0 and data != hashlib.sha256().digest():
+        raise _malformed("the root of an empty log is the hash of nothing")
     return SignedCheckpoint(Checkpoint(origin, int(size), data), parse_signatures(signed))
 
 

@@ -63,8 +63,11 @@ class KeySet:
         if signing.address(identity) != value["node"]:
             raise Malformed("the key set's node is not its identity key's address", MALFORMED)
         for key in value["receipt_keys"] + value["log_keys"]:
-            if key["id"] != signing.key_id(bytes.fromhex(key["key"])):
+            public = bytes.fromhex(key["key"])
+            if key["id"] != signing.key_id(public):
                 raise Malformed(f"the key set's key {key['id']} has another's id", MALFORMED)
+            if signing.is_weak(public):
+                raise Malformed(f"anybody can sign by the key {key['id']}", MALFORMED)
         try:
             data = unsigned(value)
         except ValueError as error:

@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 import itertools
+import stat
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
@@ -123,11 +124,14 @@ class Finder:
 
 def _read_file(file: Path) -> bytes | None:
     try:
-        if file.stat().st_size > rims.MAX_RIM:
+        # A device or a pipe would never end.
+        if not stat.S_ISREG(file.stat().st_mode):
             return None
-        return file.read_bytes()
+        with file.open("rb") as opened:
+            data = opened.read(rims.MAX_RIM + 1)
     except OSError:
         return None
+    return data if len(data) <= rims.MAX_RIM else None
 
 
 def _read_reply(reply: bytes, id: str) -> bytes:

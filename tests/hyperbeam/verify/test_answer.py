@@ -191,3 +191,22 @@ def test_no_bytes_give_more_than_a_refusal(body: bytes) -> None:
 def test_a_stream_of_too_many_lines_is_refused() -> None:
     with pytest.raises(Malformed, match="lines"):
         split_stream(b"\n" * 1_000_001)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        ": ping\u2028data: {}\n\n".encode(),
+        b": ping\x0bdata: {}\n\n",
+        b": ping\x85\n\n",
+        b"event: error\nid: 7\n\n",
+        b"retry: 1\n\n",
+        b"\x00data: {}\n\n",
+        b"id: 1\n\n",
+    ],
+)
+def test_nothing_but_plain_comments_stands_after_the_attestation(after: bytes) -> None:
+    assert split_stream(STREAM + EVENT + b": keep-alive\n\n" + DONE + b": bye\n\n").complete
+    for stream in (STREAM + EVENT + after + DONE, STREAM + EVENT + DONE + after):
+        split = split_stream(stream)
+        assert (split.complete, split.problem) == (False, "stream-after-attestation")

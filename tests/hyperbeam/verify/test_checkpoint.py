@@ -1,4 +1,5 @@
 import base64
+import hashlib
 from dataclasses import replace
 
 import pytest
@@ -238,3 +239,14 @@ def test_a_changed_note_is_refused_or_not_verified(data: st.DataObject) -> None:
     assert head.text() == changed
     both = notes.verify(head, LOG_KEY), notes.cosigned(head, WITNESS_KEY) == 5
     assert both != (True, True)
+
+
+def test_an_empty_log_has_one_root() -> None:
+    for root in (hashlib.sha256().digest(), bytes(32)):
+        made = Checkpoint(HEAD.origin, 0, root)
+        text = SignedCheckpoint(made, (log_signature(made),)).text()
+        if root != bytes(32):
+            assert notes.parse(text).checkpoint == made
+        else:
+            with pytest.raises(Malformed, match="hash of nothing"):
+                notes.parse(text)

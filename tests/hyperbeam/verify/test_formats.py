@@ -292,3 +292,21 @@ def test_commas_in_a_long_answer_are_no_structure() -> None:
     body = ("[{," * 100_000).encode()
     said = statement.parse(SIGNER.statement(response=body))
     assert said["response"]["length"] == 300_000
+
+
+@pytest.mark.parametrize("sign", [0, 0x80])
+@pytest.mark.parametrize("point", sorted(signing._SMALL_ORDER))
+def test_a_key_for_which_anybody_can_sign_is_none(point: str, sign: int) -> None:
+    key = bytearray.fromhex(point)
+    key[31] |= sign
+    identity = b"\1" + bytes(31)
+    for signature in (identity + bytes(32), bytes(key) + bytes(32), bytes(64)):
+        assert not signing.check(bytes(key), signing.ANSWER, b"data", signature)
+    entry = {"id": signing.key_id(bytes(key)), "alg": "ed25519", "key": key.hex()}
+    for name in ("receipt_keys", "log_keys"):
+        with pytest.raises(Malformed):
+            KeySet.parse(SIGNER.keyset(**{name: [entry]}))
+
+
+def test_the_keys_that_are_made_are_strong() -> None:
+    assert not signing.is_weak(public(SIGNER.identity))

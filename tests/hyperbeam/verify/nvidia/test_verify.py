@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -466,3 +467,11 @@ def test_nvidia_is_never_asked_about_simulated_gpus(world: World, ocsp: str) -> 
     verdict = check(world, world.entry(NONCE), resources=resources, **more)
     assert verdict.reason == ("simulated" if ocsp == "skip" else "ocsp-missing")
     assert not [url for url in asked if "nvidia" in url]
+
+
+def test_what_is_no_file_in_the_rims_folder_is_left_alone(world: World, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "!pipe.swidtag")
+    (tmp_path / "!endless.swidtag").symlink_to("/dev/zero")
+    (tmp_path / "!folder.swidtag").mkdir()
+    resources = rims(tmp_path, world.driver_rim(), world.vbios_rim())
+    assert check(world, world.entry(NONCE), resources=resources).reason == "simulated"
