@@ -21,24 +21,23 @@ def in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
-    def settle(value: T | None, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is not None:
+    def returned(value: T) -> None:
+        if not done.done():
+            done.set_result(value)
+
+    def raised(error: BaseException) -> None:
+        if not done.done():
             done.set_exception(error)
-        else:
-            done.set_result(value)  # type: ignore[arg-type]
 
     def run() -> None:
-        value: T | None = None
-        error: BaseException | None = None
-        try:
-            value = function()
-        except BaseException as raised:
-            error = raised
         # A loop that is closed has nobody left to tell.
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, value, error)
+            try:
+                value = function()
+            except BaseException as error:
+                loop.call_soon_threadsafe(raised, error)
+            else:
+                loop.call_soon_threadsafe(returned, value)
 
     threading.Thread(target=run, daemon=True, name="sev_gpu").start()
     return done

@@ -25,7 +25,7 @@ Kind = Literal[
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
 UNREADABLE = "document-unreadable"
-_BY_V = {
+_BY_V: dict[str, Kind] = {
     "hyperbeam.receipt/1": "receipt",
     "hyperbeam.keyset/1": "keyset",
     "hyperbeam.inclusion/1": "inclusion",
@@ -115,7 +115,7 @@ def _json(data: bytes) -> Document:
 def _kind(value: dict[str, Any]) -> Kind | None:
     version = value.get("v")
     if isinstance(version, str) and version in _BY_V:
-        return _BY_V[version]  # type: ignore[return-value]
+        return _BY_V[version]
     if "attestation" in value or "choices" in value:
         return "answer"
     if "raw" in value and "signature" in value:
