@@ -9,11 +9,15 @@ from hyperbeam.message import Atom
 from hyperbeam.verify import jcs
 from hyperbeam.verify.checks import Malformed
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]))
-KEYS = st.text(st.characters(max_codepoint=127))
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+KEYS = st.text(st.characters(max_codepoint=127), max_size=8)
 LEAVES = st.none() | st.booleans() | st.integers(-jcs.MAX_INTEGER, jcs.MAX_INTEGER) | TEXT
-VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner))
-OBJECTS = st.dictionaries(KEYS, VALUES)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(KEYS, VALUES, max_size=4)
 
 
 @given(VALUES)
