@@ -224,7 +224,9 @@ async def test_without_a_gpu_there_is_no_answer(start: Start, dummy: Dummy) -> N
     assert dummy.calls == []
 
 
-async def test_a_hundred_in_a_batch_share_reports(start: Start) -> None:
+async def test_a_hundred_in_a_batch_share_reports(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node = await start(sev_gpu__simulated_delay_ms=500)
     made: list[bytes] = []
     simulated = collector(node)
@@ -234,7 +236,7 @@ async def test_a_hundred_in_a_batch_share_reports(start: Start) -> None:
         made.append(nonce)
         return await collect(nonce)
 
-    simulated.collect = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(simulated, "collect", counted)
     sent = json.dumps({**CHAT, "tee": "batch"}).encode()
     async with client(node) as http:
         replies = await asyncio.gather(

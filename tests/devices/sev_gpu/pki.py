@@ -10,6 +10,7 @@ import hashlib
 import json
 import socket
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -37,7 +38,7 @@ class _Server(ThreadingHTTPServer):
     service: Service
 
 
-class Service:
+class Service(ABC):
     """An HTTP server on a loopback port, in threads of its own; use it in a `with`.
 
     `asked`: paths in the order in which they came. `behaviour` may be changed at any time.
@@ -58,9 +59,9 @@ class Service:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}"
 
+    @abstractmethod
     def reply(self, path: str, body: bytes) -> tuple[int, bytes]:
         """Status and body for a request."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devices.sev_gpu import output
 from devices.sev_gpu.output import MAX_PARTS, MAX_SHOWN, MAX_TRIES, last_object, words
 
 from .tools import entry
 
-ANSWER = {"evidences": [entry()] * 16, "result_code": 0}
+ENTRIES = [entry()] * 16
+ANSWER = {"evidences": ENTRIES, "result_code": 0}
 LINE = b'{"level": "info", "said": [1, 2, 3]}\n'
 
 
@@ -26,7 +26,7 @@ class Counting(json.JSONDecoder):
 
 @pytest.fixture(autouse=True)
 def counting(monkeypatch: pytest.MonkeyPatch) -> type[Counting]:
-    monkeypatch.setattr(output.json, "JSONDecoder", Counting)  # type: ignore[attr-defined]
+    monkeypatch.setattr("devices.sev_gpu.output.json.JSONDecoder", Counting)
     Counting.tries = 0
     return Counting
 
@@ -49,7 +49,7 @@ def test_a_huge_log_before_the_answer_is_not_parsed(
 ) -> None:
     log = LINE * 100_000
     assert last_object(log + json.dumps(ANSWER, indent=indent).encode()) == ANSWER
-    assert counting.tries == (1 if indent is None else 1 + len(ANSWER["evidences"]))  # type: ignore[arg-type]
+    assert counting.tries == (1 if indent is None else 1 + len(ENTRIES))
 
 
 @pytest.mark.parametrize(
