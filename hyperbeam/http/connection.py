@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from typing import cast
 
 import httptools
@@ -42,10 +43,12 @@ class ClientConnection(asyncio.Protocol):
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
         self._busy = False
+        self._poll: select.poll | None = None
         self._reset("")
 
     def _reset(self, method: str) -> None:
         self._method = method
+        self.written = False
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.complete = False
@@ -74,7 +77,23 @@ class ClientConnection(asyncio.Protocol):
         self._reset(method)
         self._busy = True
         self._parser = httptools.HttpResponseParser(self)
+        self.written = True
         self._transport.write(data)
+
+    def quiet(self) -> bool:
+        """Whether nothing has come on an idle connection, its end included, as of this moment.
+
+        The event loop may not have looked since; what is written to a connection that the
+        other side has closed would be lost.
+        """
+        if self._poll is None:
+            transport = self._transport
+            sock = transport.get_extra_info("socket") if transport is not None else None
+            if sock is None:
+                return False
+            self._poll = select.poll()
+            self._poll.register(sock.fileno(), select.POLLIN)
+        return not self._poll.poll(0)
 
     async def wait_head(self, seconds: float | None) -> bool:
         """Wait for the head; False if it did not come in time.

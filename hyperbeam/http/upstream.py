@@ -8,53 +8,23 @@ no cookies. Responses are parsed by httptools as strictly as requests (RFC 9112)
 from __future__ import annotations
 
 import asyncio
-import re
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
 
-from ..errors import BadGateway, BadRequest, GatewayTimeout
+from ..errors import BadGateway, GatewayTimeout
 from .connection import ClientConnection, ConnectionClosed
+from .response import Total, UpstreamResponse
+from .target import Origin, parse_url, request_head
+
+__all__ = ["Origin", "Upstream", "UpstreamResponse"]
 
 KEEP_IDLE = 4.0
 """Seconds that an idle connection is kept: some backends close theirs after five."""
 MAX_IDLE = 256
 """Idle connections kept for one origin."""
 REMEMBERED = 256
-READ_LIMIT = 64 * 1024 * 1024
 
-_OWN = frozenset(
-    {
-        b"connection",
-        b"content-length",
-        b"expect",
-        b"keep-alive",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    }
-)
-"""Headers of the connection: written here, never taken from the caller."""
-_METHOD = re.compile(r"[A-Z][A-Z-]{0,31}\Z")
-_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
-_URL = re.compile(r"[!-~]+\Z")
-_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where to connect: a host and port, or the path of a unix socket."""
-
-    secure: bool
-    host: str
-    port: int
-    socket: str = ""
-
-    def __str__(self) -> str:
-        return self.socket or f"{self.host}:{self.port}"
+_REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Upstream:
@@ -78,38 +48,52 @@ class Upstream:
         connect_timeout: float = 5.0,
         first_byte_timeout: float | None = 600.0,
         idle_timeout: float | None = None,
+        total_timeout: float | None = None,
+        idempotent: bool | None = None,
     ) -> UpstreamResponse:
         """Send a request and wait for the head of its response. Times in seconds.
 
         `url`: `http://host:port/path?query`, `https://...`, or
         `http+unix://<percent-encoded socket path>/path`. `first_byte_timeout` runs until the
-        head is there, `idle_timeout` between pieces of the body.
+        head is there, `idle_timeout` between pieces of the body, `total_timeout` (None or 0:
+        none) until the body's end.
+
+        A request that was written to a kept connection which then closes without an answer
+        is sent once more if `idempotent` (None: by the method): the backend may have begun.
 
         Raises BadRequest for a URL, method or header that cannot be sent; BadGateway
         `backend_unreachable` (nothing was sent), `backend_died` (it closed without an
         answer), `backend_invalid` (it answered no HTTP); GatewayTimeout `connect_timeout`
-        (nothing was sent), `first_byte_timeout`.
+        (nothing was sent), `first_byte_timeout`, `total_timeout`.
         """
         origin, host, target = self._target(url)
-        data = _request_head(method, host, target, headers, body) + body
+        data = request_head(method, host, target, headers, body) + body
+        total = None
+        if total_timeout:
+            total = Total(total_timeout, asyncio.get_running_loop().time() + total_timeout)
         connection = self._take(origin)
         if connection is not None:
             try:
                 return await self._send(
-                    connection, origin, method, data, first_byte_timeout, idle_timeout
+                    connection, origin, method, data, first_byte_timeout, idle_timeout, total
                 )
             except ConnectionClosed:
-                pass  # it closed while it was idle and has answered nothing
-        connection = await self._connect(origin, connect_timeout)
+                if connection.written and not (
+                    method in _REPEATABLE if idempotent is None else idempotent
+                ):
+                    raise _died(origin) from None
+        connection = await self._connect(origin, connect_timeout, total)
         try:
             return await self._send(
-                connection, origin, method, data, first_byte_timeout, idle_timeout
+                connection, origin, method, data, first_byte_timeout, idle_timeout, total
             )
         except ConnectionClosed:
-            raise BadGateway(
-                f"the backend at {origin} closed the connection without an answer",
-                error="backend_died",
-            ) from None
+            if not connection.written:
+                raise BadGateway(
+                    f"the backend at {origin} closed the connection before the request",
+                    error="backend_unreachable",
+                ) from None
+            raise _died(origin) from None
 
     async def close(self) -> None:
         """Close every connection, those in use too."""
@@ -121,10 +105,10 @@ class Upstream:
         self._idle.clear()
 
     def _target(self, url: str) -> tuple[Origin, bytes, bytes]:
-        """`_parse` with a memory: backends are asked for few URLs, often."""
+        """`parse_url` with a memory: backends are asked for few URLs, often."""
         found = self._targets.get(url)
         if found is None:
-            found = _parse(url)
+            found = parse_url(url)
             if len(self._targets) >= REMEMBERED:
                 self._targets.clear()
             self._targets[url] = found
@@ -138,21 +122,32 @@ class Upstream:
         data: bytes,
         first_byte_timeout: float | None,
         idle_timeout: float | None,
+        total: Total | None,
     ) -> UpstreamResponse:
+        seconds = first_byte_timeout
+        if total is not None:
+            seconds = total.limit(seconds)
         try:
             connection.send(data, method)
-            if not await connection.wait_head(first_byte_timeout):
+            if not await connection.wait_head(seconds):
+                if seconds != first_byte_timeout and total is not None:
+                    raise total.passed(origin)
                 raise GatewayTimeout(
-                    f"the backend at {origin} gave no answer within {first_byte_timeout:g} s",
+                    f"the backend at {origin} gave no answer within {seconds:g} s",
                     error="first_byte_timeout",
                 )
         except BaseException:
             connection.close()
             raise
-        return UpstreamResponse(self, connection, origin, idle_timeout)
+        return UpstreamResponse(self, connection, origin, idle_timeout, total)
 
-    async def _connect(self, origin: Origin, seconds: float) -> ClientConnection:
+    async def _connect(
+        self, origin: Origin, connect_timeout: float, total: Total | None
+    ) -> ClientConnection:
         loop = asyncio.get_running_loop()
+        seconds = connect_timeout
+        if total is not None:
+            seconds = total.limit(seconds)
 
         def factory() -> ClientConnection:
             return ClientConnection(loop, self._open, str(origin))
@@ -168,6 +163,8 @@ class Upstream:
                 )
                 return connection
         except TimeoutError:
+            if seconds != connect_timeout and total is not None:
+                raise total.passed(origin) from None
             raise GatewayTimeout(
                 f"no connection to the backend at {origin} within {seconds:g} s",
                 error="connect_timeout",
@@ -188,7 +185,9 @@ class Upstream:
         while pool:
             connection = pool.pop()
             if connection.usable:
-                return connection
+                if connection.quiet():
+                    return connection
+                connection.close()
         return None
 
     def release(self, connection: ClientConnection, origin: Origin) -> None:
@@ -227,145 +226,10 @@ class Upstream:
             self._sweeper = loop.call_at(oldest + self._keep_idle, self._sweep)
 
 
-class UpstreamResponse:
-    """A response whose head is there: an async iterator of its body, as it arrives.
-
-    Pieces that arrived together come together. A body cut short raises BadGateway
-    `backend_died`, one that pauses too long GatewayTimeout `idle_timeout`. Must be read to
-    its end or closed.
-    """
-
-    __slots__ = ("_connection", "_idle_timeout", "_origin", "_upstream", "headers", "status")
-
-    def __init__(
-        self,
-        upstream: Upstream,
-        connection: ClientConnection,
-        origin: Origin,
-        idle_timeout: float | None,
-    ) -> None:
-        self.status: int = connection.status
-        self.headers: list[tuple[bytes, bytes]] = connection.headers
-        self._upstream = upstream
-        self._connection: ClientConnection | None = connection
-        self._origin = origin
-        self._idle_timeout = idle_timeout
-
-    def header(self, name: bytes) -> bytes | None:
-        """The first header `name` (lower case)."""
-        return next((value for key, value in self.headers if key == name), None)
-
-    def __aiter__(self) -> UpstreamResponse:
-        return self
-
-    async def __anext__(self) -> bytes:
-        connection = self._connection
-        if connection is None:
-            raise StopAsyncIteration
-        try:
-            chunk = connection.take()
-            while not chunk and not connection.complete:
-                if connection.closed:
-                    raise connection.failure()
-                if not await connection.wait(self._idle_timeout):
-                    raise GatewayTimeout(
-                        f"the backend at {self._origin} was silent for {self._idle_timeout:g} s",
-                        error="idle_timeout",
-                    )
-                chunk = connection.take()
-        except BaseException:
-            self._close()
-            raise
-        if connection.complete and not connection.buffered:
-            self._connection = None
-            self._upstream.release(connection, self._origin)
-        if not chunk:
-            raise StopAsyncIteration
-        return chunk
-
-    async def read(self, limit: int = READ_LIMIT) -> bytes:
-        """The whole body. Raises BadGateway `response_too_large` over `limit` bytes."""
-        chunks = []
-        size = 0
-        async for chunk in self:
-            size += len(chunk)
-            if size > limit:
-                self._close()
-                raise BadGateway(
-                    f"the answer of the backend at {self._origin} is over {limit} bytes",
-                    error="response_too_large",
-                )
-            chunks.append(chunk)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-    async def aclose(self) -> None:
-        """Close the connection at once if the body has not ended, else keep it for reuse."""
-        self._close()
-
-    def _close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        if connection.complete:
-            self._upstream.release(connection, self._origin)
-        else:
-            connection.close()
-
-
-def _parse(url: str) -> tuple[Origin, bytes, bytes]:
-    """Where to connect, the host header and the request target."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port if parts.scheme != "http+unix" else None
-    except ValueError:
-        raise BadRequest(f"{url[:200]!r} is not a URL") from None
-    target = parts.path or "/"
-    if parts.query:
-        target = f"{target}?{parts.query}"
-    if not _URL.match(url) or not target.startswith("/") or parts.fragment:
-        raise BadRequest(f"{url[:200]!r} has a path or query that cannot be sent")
-    if parts.scheme == "http+unix":
-        path = unquote(parts.netloc)
-        if not path.startswith("/") or "\0" in path:
-            raise BadRequest(f"{url[:200]!r} does not name a unix socket")
-        return Origin(False, "localhost", 0, path), b"localhost", target.encode("ascii")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-        raise BadRequest(f"{url[:200]!r} is not an http, https or http+unix URL")
-    secure = parts.scheme == "https"
-    try:
-        host = parts.netloc.encode("ascii")
-    except UnicodeEncodeError:
-        raise BadRequest(f"{url[:200]!r} has a host name that is not ASCII") from None
-    origin = Origin(secure, parts.hostname, port or (443 if secure else 80))
-    return origin, host, target.encode("ascii")
-
-
-def _request_head(
-    method: str, host: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]], body: bytes
-) -> bytes:
-    if not _METHOD.match(method):
-        raise BadRequest(f"{method[:50]!r} is not an HTTP method")
-    lines = [b"%b %b HTTP/1.1" % (method.encode("ascii"), target)]
-    named = False
-    for name, value in headers:
-        lowered = name.lower()
-        if lowered in _OWN:
-            continue
-        if lowered == b"host":
-            if named:
-                raise BadRequest("two host headers cannot be sent")
-            named = True
-        if not _NAME.match(name) or b"\n" in value or b"\r" in value or b"\0" in value:
-            raise BadRequest(
-                f"header {name[:100]!r} cannot be sent: its name or value is not sound"
-            )
-        lines.append(b"%b: %b" % (name, value))
-    if not named:
-        lines.insert(1, b"host: " + host)
-    if body or method in _WITH_BODY:
-        lines.append(b"content-length: %d" % len(body))
-    lines.append(b"\r\n")
-    return b"\r\n".join(lines)
+def _died(origin: Origin) -> BadGateway:
+    return BadGateway(
+        f"the backend at {origin} closed the connection without an answer", error="backend_died"
+    )
 
 
 def _reason(error: Exception) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hyperbeam import BadGateway, BadRequest, GatewayTimeout
 from hyperbeam.http import Upstream
 from hyperbeam.http.connection import WINDOW
-from hyperbeam.http.upstream import _parse, _request_head
+from hyperbeam.http.target import parse_url, request_head
 
 from .support import Backend, Connection, soon, until
 
@@ -402,6 +402,100 @@ async def test_a_request_that_was_half_answered_is_not_tried_again(
     assert server.connections == 1
 
 
+@pytest.mark.parametrize(
+    ("method", "idempotent", "sent"),
+    [
+        ("POST", None, 1),
+        ("POST", True, 2),
+        ("GET", None, 2),
+        ("GET", False, 1),
+    ],
+)
+async def test_what_a_backend_may_have_begun_is_sent_again_only_if_that_is_allowed(
+    backend: Any, upstream: Upstream, method: str, idempotent: bool | None, sent: int
+) -> None:
+    asked: list[bytes] = []
+
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        await connection.send(OK)
+        asked.append((await connection.request())[1])  # and dies at work
+
+    server = await backend(script)
+    await soon((await get(upstream, server)).read())
+    request = upstream.request(server.url, method, [], b"work", idempotent=idempotent)
+    if sent == 1:
+        with pytest.raises(BadGateway) as caught:
+            await soon(request)
+        assert caught.value.error == "backend_died"
+    else:
+        assert await soon((await soon(request)).read()) == b"hello"
+    assert (asked, server.connections) == ([b"work"], sent)
+
+
+async def test_a_kept_connection_is_looked_at_before_it_is_used(
+    backend: Any, upstream: Upstream
+) -> None:
+    close = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        await connection.send(OK)
+        if server.connections == 1:
+            await close.wait()
+        else:
+            await connection.closed()
+
+    server = await backend(script)
+    await soon((await get(upstream, server)).read())
+    ((kept,),) = upstream._idle.values()
+    kept._transport.pause_reading()  # the event loop does not see the end
+    close.set()
+    await until(lambda: not kept.quiet())
+    assert kept.usable
+    reply = await soon(upstream.request(server.url, "POST", [], b"work"))
+    assert await soon(reply.read()) == b"hello"
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("first", [b"", CHUNKED + b"1\r\na\r\n"], ids=["head", "body"])
+async def test_a_request_that_takes_too_long_altogether(
+    backend: Any, upstream: Upstream, first: bytes
+) -> None:
+    gone = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        await connection.send(first)
+        await connection.closed()
+        gone.set()
+
+    server = await backend(script)
+    with pytest.raises(GatewayTimeout) as caught:
+        reply = await get(upstream, server, idle_timeout=60, total_timeout=0.05)
+        await soon(reply.read())
+    assert caught.value.error == "total_timeout"
+    await soon(gone.wait())
+
+
+async def test_a_body_that_never_pauses_ends_at_the_total_limit(
+    backend: Any, upstream: Upstream
+) -> None:
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        await connection.send(CHUNKED)
+        while True:
+            await connection.send(b"400\r\n" + b"x" * 1024 + b"\r\n")
+
+    server = await backend(script)
+    reply = await get(upstream, server, total_timeout=0.05)
+    with pytest.raises(GatewayTimeout) as caught:
+        async with asyncio.timeout(10):
+            async for _ in reply:
+                pass
+    assert caught.value.error == "total_timeout"
+
+
 async def test_idle_connections_are_closed_in_time(backend: Any) -> None:
     gone = asyncio.Event()
 
@@ -576,7 +670,7 @@ async def test_headers_that_cannot_be_sent(
 @given(st.lists(st.tuples(st.binary(max_size=8), st.binary(max_size=8)), max_size=4))
 def test_no_header_ever_adds_a_line(headers: list[tuple[bytes, bytes]]) -> None:
     try:
-        head = _request_head("GET", b"h", b"/", headers, b"")
+        head = request_head("GET", b"h", b"/", headers, b"")
     except BadRequest:
         return
     lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
@@ -587,7 +681,7 @@ def test_no_header_ever_adds_a_line(headers: list[tuple[bytes, bytes]]) -> None:
 @given(st.text(max_size=20))
 def test_no_url_ever_adds_a_line(text: str) -> None:
     try:
-        _, host, target = _parse(f"http://h/{text}")
+        _, host, target = parse_url(f"http://h/{text}")
     except BadRequest:
         return
     assert host == b"h"
