@@ -1,0 +1,273 @@
+"""What the node counts about itself: plain numbers, written on the way and read at a scrape.
+
+Nothing here knows an exposition format: `exposition` writes the sum of the processes'
+snapshots when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from time import time
+from typing import Any
+
+from . import process
+from .families import COUNTERS, HISTOGRAMS, OTHER, Family
+from .histogram import Histogram
+
+Snapshot = dict[str, Any]
+"""Of one process, or the sum of several; only what MessagePack and JSON can hold.
+
+`counters`: `{family: [[labels, value], ...]}`; `histograms`: `{family: [[labels, counts,
+sum], ...]}`; `gauges`: `{name: value}`; `rates`: `{name: per second}`, over the last minute;
+`processes`: what each process uses.
+"""
+
+BOUNDS = {"route": 256, "node": 256, "model": 64, "reason": 64, "outcome": 32}
+"""How many values a label takes; all further ones are `other`."""
+LENGTH = 200
+TICK = 1.0
+"""Seconds between two looks at the event loop's lag, and at the totals for the rates."""
+RATE_OVER = 60
+RATES = ("requests", "errors", "prompt_tokens", "completion_tokens", "chunks")
+
+log = logging.getLogger("hyperbeam.metrics")
+
+
+class _Label:
+    """The values of one label, up to a bound."""
+
+    __slots__ = ("_bound", "_seen")
+
+    def __init__(self, bound: int) -> None:
+        self._bound = bound
+        self._seen: set[str] = set()
+
+    def __call__(self, value: str) -> str:
+        value = value[:LENGTH]
+        if value not in self._seen:
+            if len(self._seen) >= self._bound:
+                return OTHER
+            self._seen.add(value)
+        return value
+
+
+class _Requests:
+    """Those along one route to one endpoint."""
+
+    __slots__ = ("histogram", "statuses")
+
+    def __init__(self, histogram: Histogram) -> None:
+        self.histogram = histogram
+        self.statuses: dict[int, int] = {}
+
+
+class Metrics:
+    """The counts of one process. Called on its event loop, but for `committed`.
+
+    `role` names the process. `others`, where set, gives the snapshots of the other processes
+    of the node: the supervisor's way to its workers.
+    """
+
+    def __init__(self, role: str = "node") -> None:
+        self.role = role
+        self.others: Callable[[], Awaitable[Sequence[Snapshot]]] | None = None
+        self._started = time()
+        self._labels = {name: _Label(bound) for name, bound in BOUNDS.items()}
+        self._counters: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in COUNTERS}
+        self._histograms: dict[str, dict[tuple[str, ...], Histogram]] = {
+            name: {} for name in HISTOGRAMS
+        }
+        self._requests: dict[tuple[str, str], _Requests] = {}
+        self._sent = 0
+        self._gap = self._histogram("chunk_gap_seconds", ())
+        self._lag = self._histogram("event_loop_lag_seconds", ())
+        self._commit = self._histogram("store_commit_seconds", ())
+        self._gauges: dict[str, Callable[[], float]] = {}
+        self._totals = dict.fromkeys(RATES, 0)
+        self._past: deque[tuple[float, dict[str, int]]] = deque(maxlen=RATE_OVER + 1)
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+
+    def request(self, route: str, endpoint: str, status: int, seconds: float) -> None:
+        """A request was answered. `route`: the route's id, "" for none; `endpoint`: one of
+        `families.endpoint`'s."""
+        totals = self._totals
+        totals["requests"] += 1
+        if status >= 500:
+            totals["errors"] += 1
+        found = self._requests.get((route, endpoint))
+        if found is None:
+            labels = (self._bounded("route", route), endpoint)
+            found = self._requests.get(labels)
+            if found is None:
+                found = _Requests(self._histogram("request_seconds", labels))
+                self._requests[labels] = found
+        found.histogram.observe(seconds)
+        found.statuses[status] = found.statuses.get(status, 0) + 1
+
+    def first_byte(self, route: str, node: str, seconds: float) -> None:
+        """A stream along `route`, from `node` (ids), has begun `seconds` after its request."""
+        labels = (self._bounded("route", route), self._bounded("node", node))
+        self._histogram("first_byte_seconds", labels).observe(seconds)
+
+    def gap(self, seconds: float) -> None:
+        """A chunk of a stream came `seconds` after the one before."""
+        self._gap.observe(seconds)
+        self._totals["chunks"] += 1
+
+    def stream(self, end: str) -> None:
+        """A stream ended: `complete`, `failed` (its source broke off) or `left` (the client)."""
+        self._add("streams", (end,))
+
+    def sent(self, size: int) -> None:
+        """`size` bytes of a reply's body were sent."""
+        self._sent += size
+
+    def tokens(self, model: str, prompt: int, completion: int) -> None:
+        """An answer's usage. `model` is the one that answered."""
+        model = self._bounded("model", model)
+        self._add("tokens", (model, "prompt"), prompt)
+        self._add("tokens", (model, "completion"), completion)
+        self._totals["prompt_tokens"] += prompt
+        self._totals["completion_tokens"] += completion
+
+    def retry(self, node: str, reason: str) -> None:
+        """A try at `node` failed by the error `reason`, and another node is asked."""
+        self._add("retries", (self._bounded("node", node), self._bounded("reason", reason)))
+
+    def attested(self, seconds: float, outcome: str) -> None:
+        """An attestation took `seconds`. `outcome`: `ok`, or the error's word."""
+        self._add("attestations", (self._bounded("outcome", outcome),))
+        self._histogram("attestation_seconds", ()).observe(seconds)
+
+    def committed(self, seconds: float) -> None:
+        """The store committed; called on its thread."""
+        self._commit.observe(seconds)
+
+    def gauge(self, name: str, read: Callable[[], float]) -> None:
+        """Have snapshots hold what `read` gives, under `name`; processes' values are added."""
+        self._gauges[name] = read
+
+    def start(self) -> None:
+        """Begin to look at the event loop's lag."""
+        self._due = asyncio.get_running_loop().time()
+        self._tick()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def snapshot(self) -> Snapshot:
+        """This process's numbers now."""
+        counters = {
+            name: [[list(labels), value] for labels, value in series.items()]
+            for name, series in self._counters.items()
+        }
+        counters["requests"] = [
+            [[route, endpoint, str(status)], count]
+            for (route, endpoint), requests in self._requests.items()
+            for status, count in requests.statuses.items()
+        ]
+        counters["sent_bytes"] = [[[], self._sent]]
+        histograms = {
+            name: [[list(labels), list(one.counts), one.sum] for labels, one in series.items()]
+            for name, series in self._histograms.items()
+        }
+        return {
+            "counters": counters,
+            "histograms": histograms,
+            "gauges": {name: _read(name, read) for name, read in self._gauges.items()},
+            "rates": self._rates(),
+            "processes": [process.usage(self.role, self._started)],
+        }
+
+    def _rates(self) -> dict[str, float]:
+        loop = asyncio.get_running_loop()
+        if not self._past:
+            return dict.fromkeys(RATES, 0.0)
+        since, before = self._past[0]
+        seconds = max(TICK, loop.time() - since)
+        return {name: (self._totals[name] - before[name]) / seconds for name in RATES}
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        self._lag.observe(max(0.0, now - self._due))
+        self._past.append((now, dict(self._totals)))
+        self._due = now + TICK
+        self._timer = loop.call_at(self._due, self._tick)
+
+    def _bounded(self, label: str, value: str) -> str:
+        return self._labels[label](value)
+
+    def _add(self, name: str, labels: tuple[str, ...], value: float = 1) -> None:
+        series = self._counters[name]
+        series[labels] = series.get(labels, 0) + value
+
+    def _histogram(self, name: str, labels: tuple[str, ...]) -> Histogram:
+        series = self._histograms[name]
+        found = series.get(labels)
+        if found is None:
+            found = series[labels] = Histogram(HISTOGRAMS[name].bounds)
+        return found
+
+
+def merge(snapshots: Iterable[Snapshot]) -> Snapshot:
+    """The sum of the processes' snapshots."""
+    merged: Snapshot = {"counters": {}, "histograms": {}, "gauges": {}, "rates": {}}
+    merged["processes"] = []
+    for snapshot in snapshots:
+        _merge_counters(merged["counters"], snapshot["counters"])
+        _merge_histograms(merged["histograms"], snapshot["histograms"])
+        for name in ("gauges", "rates"):
+            for key, value in snapshot[name].items():
+                merged[name][key] = merged[name].get(key, 0) + value
+        merged["processes"] += snapshot["processes"]
+    return {
+        **merged,
+        "counters": {
+            name: [[list(labels), value] for labels, value in series.items()]
+            for name, series in merged["counters"].items()
+        },
+        "histograms": {
+            name: [[list(labels), *value] for labels, value in series.items()]
+            for name, series in merged["histograms"].items()
+        },
+    }
+
+
+def _merge_counters(into: dict[str, Any], counters: Mapping[str, Any]) -> None:
+    for name, series in counters.items():
+        sums = into.setdefault(name, {})
+        for labels, value in series:
+            key = tuple(labels)
+            sums[key] = sums.get(key, 0) + value
+
+
+def _merge_histograms(into: dict[str, Any], histograms: Mapping[str, Any]) -> None:
+    for name, series in histograms.items():
+        sums = into.setdefault(name, {})
+        for labels, counts, total in series:
+            key = tuple(labels)
+            if key in sums:
+                before, sum_before = sums[key]
+                sums[key] = [a + b for a, b in zip(before, counts, strict=True)], sum_before + total
+            else:
+                sums[key] = list(counts), total
+
+
+def _read(name: str, read: Callable[[], float]) -> float:
+    try:
+        return read()
+    except Exception:
+        log.exception("the number %s cannot be read", name)
+        return 0.0
+
+
+def family(name: str) -> Family:
+    """The family of that name."""
+    return COUNTERS.get(name) or HISTOGRAMS[name]
