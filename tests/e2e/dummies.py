@@ -52,7 +52,7 @@ class Dummy:
         self.release = asyncio.Event()
         self.on_start: Callable[[str], object] = self.started.append
         self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._running: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     @property
     def url(self) -> str:
@@ -67,9 +67,11 @@ class Dummy:
         """Refuse connections from now on, and break those there are."""
         if self._server is not None:
             self._server.close()
-            for writer in self._writers:
-                writer.transport.abort()
             self._server = None
+            for task, writer in self._running.items():
+                writer.transport.abort()
+                task.cancel()
+            await asyncio.gather(*self._running)
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -83,7 +85,9 @@ class Dummy:
         await self.stop()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self._running[task] = writer
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -92,10 +96,10 @@ class Dummy:
                 headers = {name.lower(): value.strip() for name, _, value in fields}
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
                 await self._answer(writer, first.split()[1], headers, body)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
-            self._writers.discard(writer)
+            del self._running[task]
             writer.close()
 
     async def _answer(
