@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.e2e.dummies import DummyProcess
 from tests.e2e.load import ask
 from tests.e2e.process import serve
-from tests.e2e.test_failover import INFERENCE, RELAY, states, table
+from tests.e2e.test_failover import INFERENCE, RELAY, states, table, until
 
 CLIENTS = 32
 PHASE = 3.0
@@ -31,9 +31,9 @@ class Asked:
     good: bool
 
 
-async def client(port: int, number: int, until: float, asked: list[Asked]) -> None:
+async def client(port: int, number: int, end: float, asked: list[Asked]) -> None:
     turn = 0
-    while (at := time.monotonic()) < until:
+    while (at := time.monotonic()) < end:
         turn += 1
         name = f"{number}.{turn}"
         value = {"user": name, "messages": [], "stream": turn % 2 == 0}
@@ -57,8 +57,11 @@ async def main() -> None:
 
         async def wait_for(state: str) -> float:
             since = time.monotonic()
-            while (await states(node)).get(mortal.url) != state:
-                await asyncio.sleep(0.01)
+
+            async def found() -> bool:
+                return (await states(node)).get(mortal.url) == state
+
+            await until(found)
             return time.monotonic() - since
 
         await asyncio.sleep(PHASE)
