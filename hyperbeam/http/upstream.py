@@ -95,6 +95,13 @@ class Upstream:
                 ) from None
             raise _died(origin) from None
 
+    async def connect(self, url: str, seconds: float) -> None:
+        """Open a connection to the host of `url` and close it: is anybody there?
+
+        Raises as `request` does before it has sent anything.
+        """
+        (await self._connect(self._target(url)[0], seconds, None)).close()
+
     async def close(self) -> None:
         """Close every connection, those in use too."""
         if self._sweeper is not None:

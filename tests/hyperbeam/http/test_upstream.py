@@ -449,6 +449,7 @@ async def test_a_kept_connection_is_looked_at_before_it_is_used(
     server = await backend(script)
     await soon((await get(upstream, server)).read())
     ((kept,),) = upstream._idle.values()
+    assert kept._transport is not None
     kept._transport.pause_reading()  # the event loop does not see the end
     close.set()
     await until(lambda: not kept.quiet())
