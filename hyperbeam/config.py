@@ -77,6 +77,28 @@ class ReceiptsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Those of the last so many days, and up to ten minutes more."""
 
 
+class LogConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[log]`: what is written to stderr, and how."""
+
+    format: Literal["console", "json"] = "console"
+    """`console`: a line for people; `json`: one object a line."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least that is written of every topic; `print` shows single topics in full."""
+    access: bool = False
+    """One line a request: its id, path without query, status, milliseconds, bytes, client."""
+
+
+class TracingConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[tracing]`: traces by OpenTelemetry; needs the extra `otel`."""
+
+    endpoint: str = ""
+    """The address of an OTLP receiver (HTTP), such as http://127.0.0.1:4318; empty: none."""
+    sample: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    """The share of requests that are traced; a caller's own decision counts first."""
+    service: Annotated[str, Meta(min_length=1)] = "hyperbeam"
+    """The name under which this node's spans stand."""
+
+
 class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The whole of hyperbeam.toml but for the devices' sections, which are in `sections`."""
 
@@ -97,6 +119,8 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     http: HTTPConfig = HTTPConfig()
     store: StoreConfig = StoreConfig()
     receipts: ReceiptsConfig = ReceiptsConfig()
+    log: LogConfig = LogConfig()
+    tracing: TracingConfig = TracingConfig()
     sections: dict[str, dict[str, Any]] = {}
     file: str = ""
     """The file that was read, for messages."""

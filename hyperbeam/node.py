@@ -26,6 +26,10 @@ from .http.upstream import Upstream
 from .identity import Identity
 from .keys import Keys
 from .message import Message, is_id
+from .observe.metrics import Metrics
+from .observe.request_id import current
+from .observe.tracing import open_tracing
+from .observe.watch import Watch
 from .path import Step, parse
 from .receipts import Receipts
 from .resolver import call, resolve_steps
@@ -35,6 +39,8 @@ from .store import LMDBStore, MemoryStore, Store
 RELAY_DEVICE = "relay@1.0"
 RELAY_KEY = "call"
 INDEX = "/~meta@1.0/info"
+METRICS = "metrics@1.0"
+METRICS_PATH = "/metrics"
 
 log = logging.getLogger("hyperbeam.node")
 
@@ -59,6 +65,8 @@ class Node:
         self.devices: dict[str, Device] = {}
         self.failures: dict[str, str] = {}
         self.routes = RouteTable([])
+        self.metrics = Metrics()
+        self.tracing = open_tracing(self.config.tracing)
         http = self.config.http
         self.server = Server(
             self,
@@ -69,6 +77,7 @@ class Node:
             body_timeout=http.body_timeout,
             keep_alive_comment=http.keep_alive_comment,
             hosts=http.hosts if _is_loopback(http.host) else None,
+            watch=Watch(self.metrics, access=self.config.log.access, tracing=self.tracing),
         )
         self._found: dict[str, registry.Found] = {}
         self._running: list[Device] = []
@@ -91,6 +100,7 @@ class Node:
             self._check_routes()
             self._declare()
             await self.server.start()
+            self.metrics.start()
             await self._start_devices()
             self._declare()
         except BaseException:
@@ -110,6 +120,9 @@ class Node:
                 except Exception:
                     log.exception("device %s did not stop cleanly", device.name)
             self._started.clear()
+            self.metrics.stop()
+            if self.tracing is not None:
+                await asyncio.to_thread(self.tracing.close)
             await self.upstream.close()
             try:
                 await self.receipts.close()
@@ -161,7 +174,10 @@ class Node:
             return {"status": 302, "content-type": "text/plain", "body": INDEX, "priv": private}
         route = self._route(path, request)
         if route is None:
-            return await resolve_steps(self, _steps(path, request))
+            return await resolve_steps(self, _steps(_own_path(path), request))
+        info = current()
+        if info is not None:
+            info.route = str(route.template)
         log.debug("%s takes the route %s", path.partition("?")[0][:500], route.template)
         if not route.device:
             relay = self.device(RELAY_DEVICE)
@@ -264,6 +280,12 @@ def names_device(path: str) -> bool:
     """Whether a path's first part names a device, an id or a sub-path: such a path has no route."""
     part = _first_part(path)
     return "~" in part or part.startswith("(") or is_id(part.partition("&")[0])
+
+
+def _own_path(path: str) -> str:
+    """Where a path leads that no route takes: `/metrics` to the device of that name."""
+    bare, question, query = path.partition("?")
+    return f"/~{METRICS}{question}{query}" if bare == METRICS_PATH else path
 
 
 def routes_file(config: Config) -> Path:

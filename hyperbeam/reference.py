@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from .config import Config, HTTPConfig, ReceiptsConfig, StoreConfig
+from .config import Config, HTTPConfig, LogConfig, ReceiptsConfig, StoreConfig, TracingConfig
 from .registry import discover
 
 _HEAD = """\
@@ -42,7 +42,7 @@ one: `node`, `resolver`, `http`, `relay`, `inference`, `devices`,
 `keys`, `receipts`, `receipt_log`, `sev_gpu`, `snp`, `backend.llama`. None shows a
 prompt, an answer or a secret, but the last: the engine quotes what it cannot read of a request.
 """
-_NOT_IN_FILE = frozenset({"http", "store", "receipts", "sections", "file"})
+_NOT_IN_FILE = frozenset({"http", "store", "receipts", "log", "tracing", "sections", "file"})
 
 
 def commented_config() -> str:
@@ -51,6 +51,8 @@ def commented_config() -> str:
         "http": HTTPConfig,
         "store": StoreConfig,
         "receipts": ReceiptsConfig,
+        "log": LogConfig,
+        "tracing": TracingConfig,
     }
     for name, found in sorted(discover((), {}).devices.items()):
         if found.device.Config is not None:

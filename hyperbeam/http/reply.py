@@ -43,6 +43,7 @@ OWN = frozenset(
         "transfer-encoding",
         "upgrade",
         "x-content-type-options",
+        "x-request-id",
     }
 )
 """Headers that this layer writes or that end at this hop: a result cannot set them."""

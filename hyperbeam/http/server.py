@@ -20,6 +20,9 @@ from uvicorn.server import ServerState
 from ..device import Stream
 from ..errors import ConfigError, HyperbeamError
 from ..message import Link, Message
+from ..observe.metrics import Metrics
+from ..observe.request_id import RequestInfo
+from ..observe.watch import StreamWatch, Watch, header
 from . import request as requests
 from .exchange import head
 from .hosts import Hosts
@@ -54,7 +57,7 @@ class Server:
     `body_timeout` without a byte of body (and at least 1 KiB/s after that);
     `idle_timeout` between requests. `keep_alive_comment`: seconds of silence in an event
     stream before a comment, 0 for none. `hosts`: the names beside localhost's own that a
-    request may come under, None for any.
+    request may come under, None for any. `watch` follows the requests.
     """
 
     def __init__(
@@ -69,11 +72,13 @@ class Server:
         body_timeout: float = 60.0,
         idle_timeout: float = 75.0,
         hosts: Collection[str] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.handler = handler
         self.host = host
         self.limits = Limits(body_limit, header_timeout, body_timeout, idle_timeout)
         self.draining = False
+        self.watch = watch or Watch(Metrics())
         self.app: ASGIApp = self.__call__
         self._port = port
         self._hosts = None if hosts is None else Hosts(hosts)
@@ -151,21 +156,31 @@ class Server:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         event = await receive()
         request = requests.build(scope, event["body"])
+        info = self.watch.begin(request)
         try:
-            reply = await self._answer(request, send)
-        except Exception as error:
-            reply = self._error_reply(error, request)
-        if reply is not None:
-            await send(
-                {"type": "http.response.start", "status": reply.status, "headers": reply.headers}
-            )
-            await send({"type": "http.response.body", "body": reply.body})
+            try:
+                reply = await self._answer(request, send, info)
+            except Exception as error:
+                reply = self._error_reply(error, request)
+            if reply is not None:
+                info.status, info.size = reply.status, len(reply.body)
+                reply.headers.append(header(info.id))
+                await send(
+                    {
+                        "type": "http.response.start",
+                        "status": reply.status,
+                        "headers": reply.headers,
+                    }
+                )
+                await send({"type": "http.response.body", "body": reply.body})
+        finally:
+            self.watch.done(info)
         if log.isEnabledFor(logging.DEBUG):
             bare = request["path"].partition("?")[0][:500]
             sent = f"{reply.status}, {len(reply.body)} bytes" if reply is not None else "streamed"
             log.debug("%s %s %s: %s", request["priv"]["client"], request["method"], bare, sent)
 
-    async def _answer(self, request: Message, send: Send) -> Reply | None:
+    async def _answer(self, request: Message, send: Send, info: RequestInfo) -> Reply | None:
         """The reply to send; None where a stream has been sent."""
         if self._hosts is not None:
             self._hosts.check(request.get("host"))
@@ -183,6 +198,7 @@ class Server:
             send,
             comment_after=self._keep_alive_comment,
             error_event=lambda error: self._error_event(error, request),
+            watch=StreamWatch(info, self.watch.metrics),
         )
         return None
 
@@ -191,12 +207,18 @@ class Server:
 
         In the shape of the path's device where the head was sound, else in JSON.
         """
+        request = None
         if scope is None:
             reply = _plain_error(error)
         else:
             request = requests.build(scope, b"")
             reply = self._error_reply(error, {**request, "accept-codec": JSON})
-        headers = [*self._state.default_headers, *reply.headers, (b"connection", b"close")]
+        headers = [
+            *self._state.default_headers,
+            *reply.headers,
+            header(self.watch.refused(request, error)),
+            (b"connection", b"close"),
+        ]
         body = b"" if scope is not None and scope["method"] == "HEAD" else reply.body
         return b"%b\r\n%b" % (head(reply.status, headers), body)
 

@@ -11,6 +11,7 @@ from starlette.types import Send
 
 from ..device import Stream
 from ..message import Message
+from ..observe.watch import StreamWatch
 from .reply import EVENT_STREAM, Headers, cors, device_fields, guards
 
 COMMENT = b": keep-alive\n\n"
@@ -27,6 +28,7 @@ async def send_stream(
     *,
     comment_after: float,
     error_event: Callable[[Exception], bytes],
+    watch: StreamWatch,
 ) -> None:
     """Send `stream`; its source is closed whatever happens.
 
@@ -43,21 +45,24 @@ async def send_stream(
         start = {
             "type": "http.response.start",
             "status": stream.status,
-            "headers": stream_headers(stream, request),
+            "headers": stream_headers(stream, request) + watch.headers,
         }
         if request["method"] == "HEAD":
+            watch.begin(stream.status)
             await send(start)
             await send({"type": "http.response.body"})
             return
         item = await anext(source, _END)
         sender = _Sender(send, stream)
         if item is _END:
+            watch.begin(stream.status)
             await send(start)
             await sender.finish()
             return
         first = _bytes(item)
+        watch.begin(stream.status)
         await send(start)
-        await _send_chunks(first, stream, sender, comment_after, error_event)
+        await _send_chunks(first, stream, sender, comment_after, error_event, watch)
     finally:
         await _close(stream)
 
@@ -82,12 +87,15 @@ async def _send_chunks(
     sender: _Sender,
     comment_after: float,
     error_event: Callable[[Exception], bytes],
+    watch: StreamWatch,
 ) -> None:
+    end = "left"
     events = is_events(stream)
     heart = Heart(sender, comment_after)
     try:
         if first:
             await sender.send(first)
+            watch.chunk(len(first))
             heart.beat(first)
         if events and stream.comments and comment_after > 0:
             heart.start()
@@ -95,8 +103,11 @@ async def _send_chunks(
             chunk = _bytes(item)
             if chunk:
                 await sender.send(chunk)
+                watch.chunk(len(chunk))
                 heart.beat(chunk)
+        end = "complete"
     except Exception as error:
+        end = "failed"
         event = error_event(error)
         if events:
             gap = b"" if heart.between_events else b"\n\n"
@@ -104,6 +115,7 @@ async def _send_chunks(
         return
     finally:
         heart.stop()
+        watch.end(end)
     await sender.finish()
 
 

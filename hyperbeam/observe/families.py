@@ -61,7 +61,7 @@ DEVICE = "device"
 
 _PLACES = ("/v1/", "/~inference@1.0/", "/~inference@1.0/v1/", "/")
 _BY_PATH = {place + name: name for place in _PLACES for name in ENDPOINTS}
-_WITH_REST = ("models", "receipt")
+_BY_START = {f"{place}{name}/": name for place in _PLACES[:3] for name in ("models", "receipt")}
 
 
 def endpoint(path: str) -> str:
@@ -73,9 +73,8 @@ def endpoint(path: str) -> str:
     found = _BY_PATH.get(bare)
     if found is not None:
         return found
-    for name in _WITH_REST:
-        if any(bare.startswith(f"{place}{name}/") for place in _PLACES[:3]):
-            return name
+    if bare.startswith(_PLACES[:2]):
+        return next((name for start, name in _BY_START.items() if bare.startswith(start)), OTHER)
     if bare.startswith("/~metrics@"):
         return "metrics"
     return DEVICE if bare.startswith("/~") else OTHER

@@ -116,7 +116,6 @@ class Metrics:
     def gap(self, seconds: float) -> None:
         """A chunk of a stream came `seconds` after the one before."""
         self._gap.observe(seconds)
-        self._totals["chunks"] += 1
 
     def stream(self, end: str) -> None:
         """A stream ended: `complete`, `failed` (its source broke off) or `left` (the client)."""
@@ -186,18 +185,21 @@ class Metrics:
         }
 
     def _rates(self) -> dict[str, float]:
-        loop = asyncio.get_running_loop()
         if not self._past:
             return dict.fromkeys(RATES, 0.0)
         since, before = self._past[0]
-        seconds = max(TICK, loop.time() - since)
-        return {name: (self._totals[name] - before[name]) / seconds for name in RATES}
+        seconds = max(TICK, asyncio.get_running_loop().time() - since)
+        now = self._all_totals()
+        return {name: (now[name] - before[name]) / seconds for name in RATES}
+
+    def _all_totals(self) -> dict[str, int]:
+        return {**self._totals, "chunks": sum(self._gap.counts)}
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
         self._lag.observe(max(0.0, now - self._due))
-        self._past.append((now, dict(self._totals)))
+        self._past.append((now, self._all_totals()))
         self._due = now + TICK
         self._timer = loop.call_at(self._due, self._tick)
 

@@ -10,9 +10,9 @@ import itertools
 import re
 import secrets
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Protocol
 
 HEADER = "x-request-id"
@@ -26,6 +26,12 @@ class Trace(Protocol):
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """What a request to a backend has to carry: W3C Trace Context."""
+
+    def span(self, name: str, attributes: Mapping[str, str]) -> AbstractContextManager[None]:
+        """A span inside the current one."""
+
+    def end(self, info: RequestInfo) -> None:
+        """The request has ended as `info` says."""
 
 
 @dataclass(slots=True)
@@ -88,7 +94,3 @@ class RequestIds:
         if isinstance(given, str) and _SOUND.match(given):
             return given
         return f"{self._prefix}{next(self._count):08x}"
-
-    def begin(self, headers: Mapping[str, object]) -> RequestInfo:
-        """The info of a request that has just arrived."""
-        return RequestInfo(self.of(headers), started=perf_counter())

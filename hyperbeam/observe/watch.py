@@ -1,0 +1,131 @@
+"""Follows each request from its arrival to its end: id, counts, access line, trace."""
+
+from __future__ import annotations
+
+import logging
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from ..errors import HyperbeamError
+from .families import endpoint
+from .metrics import Metrics
+from .request_id import HEADER, RAW_HEADER, RequestIds, RequestInfo, enter
+
+if TYPE_CHECKING:
+    from .tracing import Tracing
+
+LEFT = 499
+"""The status of a request whose client left before there was a reply, as nginx has it."""
+
+access_log = logging.getLogger("hyperbeam.access")
+
+
+class Watch:
+    """Called by the server. `access`: whether each request gets a line in the log."""
+
+    def __init__(
+        self, metrics: Metrics, *, access: bool = False, tracing: Tracing | None = None
+    ) -> None:
+        self.metrics = metrics
+        self._access = access
+        self._tracing = tracing
+        self._ids = RequestIds()
+
+    def begin(self, request: dict[str, Any]) -> RequestInfo:
+        """`request` has arrived. From here on this task is about it.
+
+        Its id is `priv["request-id"]`, and stands in the place of a header that is unsound.
+        """
+        private = request["priv"]
+        info = RequestInfo(
+            self._ids.of(request),
+            request["method"],
+            request["path"],
+            private["client"],
+            started=perf_counter(),
+        )
+        private["request-id"] = info.id
+        if HEADER in request:
+            request[HEADER] = info.id
+        enter(info)
+        if self._tracing is not None:
+            info.trace = self._tracing.request(info, request)
+        return info
+
+    def done(self, info: RequestInfo) -> None:
+        """The reply has been sent, or the client has left."""
+        if not info.status:
+            info.status = LEFT
+        if info.method == "HEAD":
+            info.size = 0
+        seconds = perf_counter() - info.started
+        self.metrics.request(info.route, endpoint(info.path), info.status, seconds)
+        self.metrics.sent(info.size)
+        if info.trace is not None:
+            info.trace.end(info)
+        if self._access:
+            self._line(info, seconds)
+
+    def refused(self, request: dict[str, Any] | None, error: HyperbeamError) -> str:
+        """A request is refused in front of the app; its head is None where it was unsound.
+
+        Gives its id.
+        """
+        path = request["path"] if request is not None else ""
+        self.metrics.request("", endpoint(path), error.status, 0.0)
+        return self._ids.of(request or {})
+
+    def _line(self, info: RequestInfo, seconds: float) -> None:
+        fields = {
+            "id": info.id,
+            "method": info.method,
+            "path": info.path.partition("?")[0][:500],
+            "status": info.status,
+            "ms": round(seconds * 1000, 1),
+            "bytes": info.size,
+            "client": info.client,
+            "key": info.key,
+            "route": info.route,
+            "node": info.node,
+            "model": info.model,
+        }
+        access_log.info(
+            "%s %s %d", info.method, fields["path"], info.status, extra={"fields": fields}
+        )
+
+
+class StreamWatch:
+    """Follows one stream's chunks, for the request `info`."""
+
+    __slots__ = ("_gaps", "_last", "headers", "info", "metrics")
+
+    def __init__(self, info: RequestInfo, metrics: Metrics) -> None:
+        self.info = info
+        self.metrics = metrics
+        self.headers = [header(info.id)]
+        self._gaps = metrics.gap
+        self._last = 0.0
+
+    def begin(self, status: int) -> None:
+        """The head of the reply is about to be sent."""
+        self.info.status = status
+
+    def chunk(self, size: int) -> None:
+        """A chunk of `size` bytes was handed on."""
+        info, last = self.info, self._last
+        self._last = now = perf_counter()
+        info.size += size
+        if last:
+            self._gaps(now - last)
+        else:
+            info.began = now
+            self.metrics.first_byte(info.route, info.node, now - info.started)
+
+    def end(self, how: str) -> None:
+        """`complete`, `failed` or `left`, as `Metrics.stream` has it."""
+        self.metrics.stream(how)
+
+
+def header(id: str) -> tuple[bytes, bytes]:
+    """The field of a reply that says its request's id."""
+    return RAW_HEADER, id.encode()
