@@ -472,7 +472,9 @@ async def test_cosignatures_over_http(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["nothing", notes.VerifierKey("a", ED25519, ONE.key.key).text(), "a" * 5000]
+    "key",
+    ["nothing", notes.VerifierKey("a", ED25519, ONE.key.key).text(), "a" * 5000],
+    ids=["text", "a key of another kind", "too long"],
 )
 async def test_a_witness_that_cannot_be_read(home: Path, key: str) -> None:
     with pytest.raises(ConfigError, match=r"\[receipt-log\] witnesses"):
