@@ -8,9 +8,11 @@ from typing import Any, Literal, Protocol
 
 from hyperbeam import Message
 
-State = Literal["off", "loading", "ready", "failed"]
+State = Literal["off", "loading", "ready", "down", "failed"]
+"""`down`: it answered before and is looked at again; `failed`: somebody has to mend it."""
 Where = Literal["child", "url"]
 BeforeReady = Callable[[], Awaitable[None]]
+OnChange = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,16 @@ class Backend(Protocol):
     kind: str
     where: Where
     """`child`: a process of this node's on this machine; only such a one is attested."""
+    assembled: bool
+    """Whether it is always asked for a stream, from which the device puts plain answers together,
+    after checks of its own of each field. Else it gets the client's bytes, and the client its."""
+    single_choice: bool
+    """Whether several choices have to be several calls, choice k with the seed + k."""
+    max_seed: int
+    """The largest seed that it takes as it is."""
+    endpoints: frozenset[str] | None
+    """Paths (`/v1/embeddings`, `/tokenize`) that it serves beside chat/completions, completions
+    and models; None: any that is asked for, it refuses itself."""
 
     @property
     def state(self) -> State: ...
@@ -58,8 +70,12 @@ class Backend(Protocol):
         """The name of the model that runs."""
 
     @property
+    def context(self) -> int:
+        """Tokens of prompt and answer together; 0 unknown."""
+
+    @property
     def tools(self) -> bool:
-        """Whether the model's chat template knows tools."""
+        """Whether the model's chat template knows tools; asked where it is `assembled`."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -74,10 +90,13 @@ class Backend(Protocol):
     async def unknown_model(self) -> str:
         """Why it cannot be said now which files run, looked at again; "" where it can."""
 
-    async def start(self, before_ready: BeforeReady | None = None) -> None:
+    async def start(
+        self, before_ready: BeforeReady | None = None, on_change: OnChange | None = None
+    ) -> None:
         """Begin to load and return at once; later trouble shows in `state` and `detail`.
 
-        `before_ready` is awaited each time it has loaded, before `state` is ready.
+        `before_ready` is awaited each time it has loaded, before `state` is ready; `on_change`
+        is called after each change of what the properties and `identity` say.
         Raises ConfigError for what the operator has to mend first.
         """
 

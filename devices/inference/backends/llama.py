@@ -21,11 +21,13 @@ from hyperbeam.models.manifest import Changed, Manifest, ModelFiles, gguf_files
 from hyperbeam.serve.child import Child
 from hyperbeam.serve.child import State as ChildState
 
-from . import BeforeReady, ModelIdentity, State, Where
+from . import BeforeReady, ModelIdentity, OnChange, State, Where
 
 SERVER = Path(__file__).with_name("llama_server.py")
 SOCKET = "llama.sock"
 CONTEXT_RANGE = (128, 1 << 20)
+MAX_SEED = 4_294_967_294
+"""One more means "random" to llama.cpp, larger ones wrap."""
 SLOTS_RANGE = (1, 64)
 _COMPLAINT = re.compile(r" E (.*\berror\b.*:.*)")
 _NOT_LOADED = "the model is not loaded"
@@ -80,6 +82,10 @@ class LlamaBackend:
 
     kind = "llama"
     where: Where = "child"
+    assembled = True
+    single_choice = True
+    max_seed = MAX_SEED
+    endpoints: frozenset[str] | None = frozenset()
 
     def __init__(self, config: LlamaConfig) -> None:
         _require("slots", config.slots, SLOTS_RANGE)
@@ -93,6 +99,7 @@ class LlamaBackend:
         self._error = ""
         self._settled = asyncio.Event()
         self._before_ready: BeforeReady | None = None
+        self._tell: OnChange = _nobody
         self._files = ModelFiles({})
         self._hashing: asyncio.Task[None] | None = None
         self._manifest: Manifest | None = None
@@ -105,6 +112,10 @@ class LlamaBackend:
         """The model's name: a path's last part without `.gguf`, else as configured."""
         name = self._config.model
         return name if name in models.CATALOGUE else Path(name).name.removesuffix(".gguf")
+
+    @property
+    def context(self) -> int:
+        return self._config.context
 
     @property
     def tools(self) -> bool:
@@ -129,7 +140,8 @@ class LlamaBackend:
                 "off": "the backend is not started",
                 "loading": f"the model {self.model} is loading",
                 "ready": f"the model {self.model} is ready",
-                "failed": f"the model {self.model} cannot run",
+                "down": f"the model {self.model} does not answer",
+            "failed": f"the model {self.model} cannot run",
             }[self.state]
         reason = f"its process {child.last_exit.reason}"
         if child.state == "restarting":
@@ -168,13 +180,17 @@ class LlamaBackend:
             if changed:
                 self._manifest = None
                 self._unknown = f"{changed} was changed while it is in use: restart the node"
+                self._tell()
         return "" if self._manifest is not None else self._unknown
 
-    async def start(self, before_ready: BeforeReady | None = None) -> None:
+    async def start(
+        self, before_ready: BeforeReady | None = None, on_change: OnChange | None = None
+    ) -> None:
         """Begin to load; returns at once. Raises ConfigError where there is no such model."""
         if self._task is None:
             path = await asyncio.to_thread(models.path_of, self._config.model)
             self._before_ready = before_ready
+            self._tell = on_change or _nobody
             self._error = ""
             self._settled.clear()
             self._task = asyncio.create_task(self._start(path), name="llama start")
@@ -249,6 +265,7 @@ class LlamaBackend:
     def _fail(self, error: str) -> None:
         self._error = error
         self._settled.set()
+        self._tell()
 
     def _changed(self, state: ChildState) -> None:
         if state == "starting":
@@ -259,6 +276,7 @@ class LlamaBackend:
             self._settled.set()
         if state != "running":
             self._end_health_check()
+        self._tell()
 
     def _identify(self) -> None:
         """Begin to read the files that the child is about to open."""
@@ -280,6 +298,7 @@ class LlamaBackend:
             self._unknown = f"{error} was changed while it was loaded: restart the node"
         except OSError as error:
             self._unknown = f"the model's files cannot be read: {error}"
+        self._tell()
 
     def _line(self, line: str) -> None:
         if not line.startswith('{"ready": true'):
@@ -305,6 +324,10 @@ class LlamaBackend:
                 child.ready()
                 return
             await asyncio.sleep(_HEALTH_INTERVAL)
+
+
+def _nobody() -> None:
+    """Nobody wants to be told of changes."""
 
 
 def _complaint(lines: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from hyperbeam import Message
 
-from . import BeforeReady, ModelIdentity, State, Where
+from . import BeforeReady, ModelIdentity, OnChange, State, Where
 
 
 class NoBackend:
@@ -14,10 +14,15 @@ class NoBackend:
 
     kind = "none"
     where: Where = "url"
+    assembled = False
+    single_choice = False
+    max_seed = 2**63 - 1
+    endpoints: frozenset[str] | None = frozenset()
     state: State = "off"
     detail = "this node runs no model: start it with `hyperbeam serve --profile inference`"
     url = ""
     model = ""
+    context = 0
     tools = True
 
     @property
@@ -36,7 +41,9 @@ class NoBackend:
         """There is none."""
         return self.detail
 
-    async def start(self, before_ready: BeforeReady | None = None) -> None:
+    async def start(
+        self, before_ready: BeforeReady | None = None, on_change: OnChange | None = None
+    ) -> None:
         """Nothing to start."""
 
     async def settled(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from devices.inference.backends import BeforeReady, ModelIdentity, State, Where
+from devices.inference.backends import BeforeReady, ModelIdentity, OnChange, State, Where
 from hyperbeam import Message
 
 MODEL = "dummy-model"
@@ -79,6 +79,11 @@ class Dummy:
         self.detail = ""
         self.model = MODEL
         self.tools = True
+        self.assembled = True
+        self.single_choice = True
+        self.max_seed = 4_294_967_294
+        self.endpoints: frozenset[str] | None = frozenset()
+        self.context = 2048
         self.url = ""
         self.headers = HEADERS
         self.where: Where = "child"
@@ -112,7 +117,9 @@ class Dummy:
     async def unknown_model(self) -> str:
         return self.unknown
 
-    async def start(self, before_ready: BeforeReady | None = None) -> None:
+    async def start(
+        self, before_ready: BeforeReady | None = None, on_change: OnChange | None = None
+    ) -> None:
         if before_ready is not None:
             await before_ready()
 
