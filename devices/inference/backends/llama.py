@@ -141,7 +141,7 @@ class LlamaBackend:
                 "loading": f"the model {self.model} is loading",
                 "ready": f"the model {self.model} is ready",
                 "down": f"the model {self.model} does not answer",
-            "failed": f"the model {self.model} cannot run",
+                "failed": f"the model {self.model} cannot run",
             }[self.state]
         reason = f"its process {child.last_exit.reason}"
         if child.state == "restarting":
