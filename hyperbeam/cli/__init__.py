@@ -13,6 +13,8 @@ from hyperbeam.errors import ConfigError, HyperbeamError
 from .init import init
 from .models import models
 from .serve import serve
+from .status import status
+from .top import top
 from .verify import verify
 
 
@@ -26,6 +28,8 @@ cli.add_command(serve)
 cli.add_command(models)
 cli.add_command(init)
 cli.add_command(verify)
+cli.add_command(status)
+cli.add_command(top)
 
 
 def _open_standard_files() -> None:

@@ -63,7 +63,7 @@ def serve(
             raise ConfigError(f"--set {setting}: write it as SECTION.KEY=VALUE")
         flags[name.strip()] = value.strip()
     config = configuration.load(file, flags=flags)
-    log_output.setup(config.print)
+    log_output.setup(config.print, config.log)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(config))
 

@@ -32,6 +32,7 @@ COUNTERS: Mapping[str, Family] = {
         "Tries at a node that failed, so that another was asked.", ("node", "reason")
     ),
     "attestations": Family("Attestations that were asked for.", ("outcome",)),
+    "receipts": Family("Receipts, by what became of them.", ("outcome",)),
     "sent_bytes": Family("Bytes of replies' bodies."),
 }
 HISTOGRAMS: Mapping[str, Family] = {
@@ -39,9 +40,10 @@ HISTOGRAMS: Mapping[str, Family] = {
         "Seconds from a request's arrival to its reply's end.", ("route", "endpoint"), SECONDS
     ),
     "first_byte_seconds": Family(
-        "Seconds from a request's arrival to the first byte of its stream.",
-        ("route", "node"),
-        SECONDS,
+        "Seconds from a request's arrival to the first byte of its stream.", ("route",), SECONDS
+    ),
+    "node_first_byte_seconds": Family(
+        "Seconds from asking a node to the first byte of its answer.", ("route", "node"), SECONDS
     ),
     "chunk_gap_seconds": Family("Seconds between a stream's chunks.", (), SHORT),
     "attestation_seconds": Family("Seconds until an attestation was there.", (), SECONDS),

@@ -86,6 +86,7 @@ class Metrics:
         self._lag = self._histogram("event_loop_lag_seconds", ())
         self._commit = self._histogram("store_commit_seconds", ())
         self._gauges: dict[str, Callable[[], float]] = {}
+        self._read: dict[tuple[str, tuple[str, ...]], Callable[[], float]] = {}
         self._totals = dict.fromkeys(RATES, 0)
         self._past: deque[tuple[float, dict[str, int]]] = deque(maxlen=RATE_OVER + 1)
         self._timer: asyncio.TimerHandle | None = None
@@ -109,9 +110,13 @@ class Metrics:
         found.statuses[status] = found.statuses.get(status, 0) + 1
 
     def first_byte(self, route: str, node: str, seconds: float) -> None:
-        """A stream along `route`, from `node` (ids), has begun `seconds` after its request."""
+        """`node`, asked along `route` (ids), has begun to answer after `seconds`."""
         labels = (self._bounded("route", route), self._bounded("node", node))
-        self._histogram("first_byte_seconds", labels).observe(seconds)
+        self._histogram("node_first_byte_seconds", labels).observe(seconds)
+
+    def began(self, route: str, seconds: float) -> None:
+        """The client has the first byte of a stream `seconds` after its request."""
+        self._histogram("first_byte_seconds", (self._bounded("route", route),)).observe(seconds)
 
     def gap(self, seconds: float) -> None:
         """A chunk of a stream came `seconds` after the one before."""
@@ -150,6 +155,11 @@ class Metrics:
         """Have snapshots hold what `read` gives, under `name`; processes' values are added."""
         self._gauges[name] = read
 
+    def counter(self, name: str, labels: tuple[str, ...], read: Callable[[], float]) -> None:
+        """Have snapshots hold what `read` gives as the counter `name`: something that is
+        counted elsewhere."""
+        self._read[(name, labels)] = read
+
     def start(self) -> None:
         """Begin to look at the event loop's lag."""
         self._due = asyncio.get_running_loop().time()
@@ -172,6 +182,8 @@ class Metrics:
             for status, count in requests.statuses.items()
         ]
         counters["sent_bytes"] = [[[], self._sent]]
+        for (name, labels), read in self._read.items():
+            counters[name].append([list(labels), _read(name, read)])
         histograms = {
             name: [[list(labels), list(one.counts), one.sum] for labels, one in series.items()]
             for name, series in self._histograms.items()

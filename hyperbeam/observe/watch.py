@@ -77,7 +77,6 @@ class Watch:
 
     def _line(self, info: RequestInfo, seconds: float) -> None:
         fields = {
-            "id": info.id,
             "method": info.method,
             "path": info.path.partition("?")[0][:500],
             "status": info.status,
@@ -119,7 +118,7 @@ class StreamWatch:
             self._gaps(now - last)
         else:
             info.began = now
-            self.metrics.first_byte(info.route, info.node, now - info.started)
+            self.metrics.began(info.route, now - info.started)
 
     def end(self, how: str) -> None:
         """`complete`, `failed` or `left`, as `Metrics.stream` has it."""

@@ -1,0 +1,116 @@
+"""The numbers in Prometheus's text format or OpenMetrics, written when somebody asks.
+
+https://prometheus.io/docs/instrumenting/exposition_formats/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from .families import COUNTERS, HISTOGRAMS, PREFIX
+from .metrics import Snapshot
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A number as it is now, or with `counter` one that only grows: by the labels' values."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    values: Sequence[tuple[tuple[str, ...], float]] = field(default=())
+    counter: bool = False
+
+
+_OPENMETRICS = "application/openmetrics-text"
+_GAUGES: Mapping[str, tuple[str, bool]] = {
+    "in_flight": ("Requests that are being answered.", False),
+    "receipts_queued": ("Receipts that are not stored yet.", False),
+}
+_PROCESS: Mapping[str, tuple[str, bool]] = {
+    "cpu_seconds": ("CPU time that a process of the node has used.", True),
+    "resident_bytes": ("Memory that a process of the node has.", False),
+    "open_fds": ("Files and sockets that a process of the node has open.", False),
+    "threads": ("Threads of a process of the node.", False),
+}
+
+
+def render(
+    snapshot: Snapshot, gauges: Iterable[Gauge], foreign: Iterable[Metric], accept: str
+) -> tuple[bytes, str]:
+    """The page for a client that accepts `accept`, and its content type.
+
+    `snapshot`: of all processes; `foreign`: backends' own metrics (`reexport.families`).
+    """
+    from prometheus_client import exposition
+    from prometheus_client.openmetrics import exposition as openmetrics
+
+    families = [*_counters(snapshot), *_histograms(snapshot)]
+    families += [_gauge(one) for one in (*_of_processes(snapshot), *gauges)]
+    # The strict format is what Prometheus asks for first.
+    if _OPENMETRICS in accept.lower():
+        encode: Any = openmetrics.generate_latest
+        content_type = f"{_OPENMETRICS}; version=1.0.0; charset=utf-8"
+    else:
+        encode = exposition.generate_latest
+        content_type = "text/plain; version=0.0.4; charset=utf-8"
+    return bytes(encode(_Collected([*families, *foreign]))), content_type
+
+
+class _Collected:
+    """What the encoders take for a registry."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        return self._families
+
+
+def _counters(snapshot: Snapshot) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    for name, family in COUNTERS.items():
+        metric = CounterMetricFamily(PREFIX + name, family.help, labels=family.labels)
+        for labels, value in snapshot["counters"].get(name, ()):
+            metric.add_metric(labels, value)
+        yield metric
+
+
+def _histograms(snapshot: Snapshot) -> Iterator[Metric]:
+    from prometheus_client.core import HistogramMetricFamily
+
+    for name, family in HISTOGRAMS.items():
+        bounds = [*map(str, family.bounds), "+Inf"]
+        metric = HistogramMetricFamily(PREFIX + name, family.help, labels=family.labels)
+        for labels, counts, total in snapshot["histograms"].get(name, ()):
+            buckets = list(zip(bounds, accumulate(counts), strict=True))
+            metric.add_metric(labels, buckets, total)
+        yield metric
+
+
+def _of_processes(snapshot: Snapshot) -> Iterator[Gauge]:
+    found = snapshot["gauges"]
+    for name, (help, counter) in _GAUGES.items():
+        if name in found:
+            yield Gauge(name, help, (), [((), found[name])], counter)
+    processes: list[Mapping[str, Any]] = snapshot["processes"]
+    for name, (help, counter) in _PROCESS.items():
+        values = [((each["role"],), float(each[name])) for each in processes]
+        yield Gauge(f"process_{name}", help, ("process",), values, counter)
+
+
+def _gauge(gauge: Gauge) -> Metric:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    kind = CounterMetricFamily if gauge.counter else GaugeMetricFamily
+    metric = kind(PREFIX + gauge.name, gauge.help, labels=gauge.labels)
+    for labels, value in gauge.values:
+        metric.add_metric(labels, value)
+    return metric
