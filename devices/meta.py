@@ -54,7 +54,7 @@ class Meta(Device):
                 "name": name,
                 "description": _first_paragraph(device.__doc__),
                 "keys": {key.name: _first_paragraph(key.doc) for key in type(device).keys.values()},
-                **device.describe(),
+                **await device.described(),
             }
             for name, device in sorted(self.node.devices.items())
         }

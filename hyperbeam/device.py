@@ -77,9 +77,14 @@ class Device:
 
     `Config`, where defined, is a msgspec Struct that reads the device's own section
     of hyperbeam.toml (the name before the `@`); its value is `self.config`.
+
+    A node of several processes has every device in each of them; `self.node.role` says which
+    one this is. Of a `single` device there is one, in the supervisor: what other processes ask
+    of it is sent there, so its keys give message values and no streams.
     """
 
     name: ClassVar[str] = ""
+    single: ClassVar[bool] = False
     Config: ClassVar[type | None] = None
     keys: ClassVar[Mapping[str, Key]] = {}
 
@@ -112,6 +117,10 @@ class Device:
     def describe(self) -> Message:
         """What `/~meta@1.0/devices` adds about this device."""
         return {}
+
+    async def described(self) -> Message:
+        """What `describe` gives, in whichever process the device is."""
+        return self.describe()
 
     def render_error(self, error: HyperbeamError) -> Message | None:
         """The reply message for `error` on this device's paths; None: the node's own shape."""

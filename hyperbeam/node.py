@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 from urllib.parse import unquote
 
 from . import declared, registry
@@ -34,6 +34,7 @@ from .path import Step, parse
 from .receipts import Receipts
 from .resolver import call, resolve_steps
 from .routing import Route, RouteTable, load_routes
+from .serve.board import Board
 from .store import LMDBStore, MemoryStore, Store
 
 RELAY_DEVICE = "relay@1.0"
@@ -41,6 +42,8 @@ RELAY_KEY = "call"
 INDEX = "/~meta@1.0/info"
 METRICS = "metrics@1.0"
 METRICS_PATH = "/metrics"
+
+Role = Literal["single", "supervisor", "worker"]
 
 log = logging.getLogger("hyperbeam.node")
 
@@ -50,10 +53,15 @@ class Node:
 
     `start` opens the home and listens, `stop` ends both; `async with Node(config)` does
     the two. Until `start` nothing is opened, and `resolve` works only between the two.
+
+    `role`: `single` does everything in this process; a `supervisor` answers no requests
+    itself, its `worker`s do.
     """
 
-    def __init__(self, config: Config | None = None) -> None:
+    def __init__(self, config: Config | None = None, role: Role = "single") -> None:
         self.config = config or Config()
+        self.role = role
+        self.board = Board(writable=role != "worker")
         self.home = Path(self.config.home) if self.config.home else default_home()
         self._home = Home(self.home)
         self.store: Store = _store(self.config, self.home)
@@ -79,6 +87,7 @@ class Node:
             hosts=http.hosts if _is_loopback(http.host) else None,
             watch=Watch(self.metrics, access=self.config.log.access, tracing=self.tracing),
         )
+        self._measure()
         self._found: dict[str, registry.Found] = {}
         self._running: list[Device] = []
         self._started = asyncio.Event()
@@ -197,6 +206,16 @@ class Node:
             if error.param:
                 message["param"] = error.param
         return {**message, **error.headers}
+
+    def _measure(self) -> None:
+        """Have the metrics read what is counted elsewhere."""
+        metrics, receipts = self.metrics, self.receipts
+        metrics.gauge("in_flight", lambda: self.server.in_flight)
+        metrics.gauge("receipts_queued", lambda: receipts.queued)
+        metrics.counter("receipts", ("stored",), lambda: receipts.count)
+        metrics.counter("receipts", ("lost",), lambda: receipts.lost)
+        if isinstance(self.store, LMDBStore):
+            self.store.committed = metrics.committed
 
     def _route(self, path: str, request: Mapping[str, Any]) -> Route | None:
         return None if names_device(path) else self.routes.match(path, request)

@@ -45,6 +45,7 @@ class ReceiptLog(Device):
     """
 
     name = NAME
+    single = True
     Config = ReceiptLogConfig
 
     def __init__(self, node: Node, config: ReceiptLogConfig | None = None) -> None:

@@ -46,6 +46,7 @@ class SevGpu(Device):
     """
 
     name = "sev_gpu@1.0"
+    single = True
     Config = SevGpuConfig
 
     def __init__(self, node: Node, config: SevGpuConfig | None = None) -> None:

@@ -39,6 +39,7 @@ class Snp(Device):
     anywhere."""
 
     name = "snp@1.0"
+    single = True
     Config = SnpConfig
 
     def __init__(self, node: Node, config: SnpConfig | None = None) -> None:
