@@ -70,6 +70,7 @@ class Receipts:
         self._writing = _Batch()
         self._unstored: dict[str, Row] = {}
         self._lost = 0
+        self._count = 0
         self._failing = False
         self._prune_count = max(PRUNE_LEAST, min(PRUNE_COUNT, keep // 10))
         self._unpruned = 0
@@ -103,6 +104,21 @@ class Receipts:
         self._lost += len(self._unstored)
         if self._lost:
             log.error("%d receipts could not be stored and are lost", self._lost)
+
+    @property
+    def queued(self) -> int:
+        """Receipts that wait to be stored."""
+        return len(self._next.items) + len(self._unstored)
+
+    @property
+    def count(self) -> int:
+        """Receipts that were stored in this run."""
+        return self._count
+
+    @property
+    def lost(self) -> int:
+        """Receipts that could not be stored in this run."""
+        return self._lost
 
     @staticmethod
     def new_id() -> str:
@@ -225,6 +241,7 @@ class Receipts:
             self._not_stored(error)
             return
         self._unstored = {}
+        self._count += len(rows)
         if self._failing:
             self._failing = False
             log.info("receipts are stored again; %d were lost in this run", self._lost)

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from hyperbeam import BadGateway, HyperbeamError, NotFound, Unavailable
+from hyperbeam.observe.watch import attesting
 from hyperbeam.verify import answer as answers
 from hyperbeam.verify import jcs, statement
 from hyperbeam.verify.checks import Malformed
@@ -75,7 +76,8 @@ class Attester:
         mode = "batch" if self._wanted.tee == "batch" else "each"
         text = raw.decode()
         try:
-            evidence = await self._ask({"raw": text, "mode": mode, "client": self._client})
+            with attesting(self._node.metrics):
+                evidence = await self._ask({"raw": text, "mode": mode, "client": self._client})
         except BaseException:
             record.statement = None
             raise

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,7 @@ from ..errors import HyperbeamError
 from .families import endpoint
 from .metrics import Metrics
 from .request_id import HEADER, RAW_HEADER, RequestIds, RequestInfo, enter
+from .tracing import span
 
 if TYPE_CHECKING:
     from .tracing import Tracing
@@ -123,6 +126,23 @@ class StreamWatch:
     def end(self, how: str) -> None:
         """`complete`, `failed` or `left`, as `Metrics.stream` has it."""
         self.metrics.stream(how)
+
+
+@contextmanager
+def attesting(metrics: Metrics) -> Iterator[None]:
+    """Count and trace the attestation that is made inside."""
+    started, outcome = perf_counter(), "ok"
+    try:
+        with span("attestation"):
+            yield
+    except HyperbeamError as error:
+        outcome = error.error
+        raise
+    except BaseException:
+        outcome = "left"
+        raise
+    finally:
+        metrics.attested(perf_counter() - started, outcome)
 
 
 def header(id: str) -> tuple[bytes, bytes]:

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import TypeVar
 
 import lmdb
@@ -84,6 +85,8 @@ class LMDBStore(PathStore):
         self.max_readers = max_readers
         self.sync = sync
         self.max_pending = max_pending
+        self.committed: Callable[[float], None] | None = None
+        """Told how many seconds each commit took, on the committing thread."""
         self._environment: lmdb.Environment | None = None
         self._records: lmdb._Database | None = None
         self._pending = _Batch()
@@ -241,6 +244,7 @@ class LMDBStore(PathStore):
     def _commit_until_done(self) -> bool:
         """Whether the batch got to the disk; it is not when the store closes before it can."""
         while True:
+            began = perf_counter()
             try:
                 self._commit(self._committing)
             except Exception as error:  # whoever waits for this batch has to hear of it
@@ -261,6 +265,8 @@ class LMDBStore(PathStore):
                     self._failure = None
                     done, self._committing = self._committing, _Batch()
                 done.settle()
+                if self.committed is not None:
+                    self.committed(perf_counter() - began)
                 return True
 
     def _commit(self, batch: _Batch) -> None:

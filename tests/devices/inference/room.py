@@ -17,6 +17,7 @@ from devices.inference.events import EventParser
 from hyperbeam import HyperbeamError, Message, Stream, Unavailable
 from hyperbeam.http.upstream import Upstream
 from hyperbeam.keys import Keys
+from hyperbeam.observe.metrics import Metrics
 from hyperbeam.receipts import Receipts
 
 from .dummy import Dummy
@@ -79,6 +80,7 @@ class Room:
             keys=self.keys,
             receipts=self.receipts,
             server=self.server,
+            metrics=Metrics(),
             resolve=self.evidence.resolve,
         )
         self.device = Inference(cast(Any, node), InferenceConfig(slots=2), backend)
