@@ -48,28 +48,39 @@ def render(
 
     `snapshot`: of all processes; `foreign`: backends' own metrics (`reexport.families`).
     """
-    from prometheus_client import exposition
-    from prometheus_client.openmetrics import exposition as openmetrics
-
     families = [*_counters(snapshot), *_histograms(snapshot)]
     families += [_gauge(one) for one in (*_of_processes(snapshot), *gauges)]
     # The strict format is what Prometheus asks for first.
     if _OPENMETRICS in accept.lower():
-        encode: Any = openmetrics.generate_latest
-        content_type = f"{_OPENMETRICS}; version=1.0.0; charset=utf-8"
-    else:
-        encode = exposition.generate_latest
-        content_type = "text/plain; version=0.0.4; charset=utf-8"
-    return bytes(encode(_Collected([*families, *foreign]))), content_type
+        page = openmetrics([*families, *foreign])
+        return page, f"{_OPENMETRICS}; version=1.0.0; charset=utf-8"
+    return text([*families, *foreign]), "text/plain; version=0.0.4; charset=utf-8"
+
+
+def openmetrics(families: Sequence[Metric]) -> bytes:
+    """In OpenMetrics 1.0."""
+    from prometheus_client.openmetrics import exposition
+
+    generate: Any = exposition.generate_latest
+    # Its default writes the colon of a name as an underscore, in samples only.
+    page: bytes = generate(_Collected(families), escaping="allow-utf-8")
+    return page
+
+
+def text(families: Sequence[Metric]) -> bytes:
+    """In the text format 0.0.4."""
+    from prometheus_client.exposition import generate_latest
+
+    return generate_latest(_Collected(families))
 
 
 class _Collected:
     """What the encoders take for a registry."""
 
-    def __init__(self, families: list[Metric]) -> None:
+    def __init__(self, families: Sequence[Metric]) -> None:
         self._families = families
 
-    def collect(self) -> list[Metric]:
+    def collect(self) -> Sequence[Metric]:
         return self._families
 
 

@@ -36,6 +36,7 @@ TOPICS = (
     "receipts",
     "relay",
     "resolver",
+    "routing",
     "sev_gpu",
     "snp",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from .exposition import openmetrics
 from .families import PREFIX
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def families(page: bytes, node: str) -> list[Metric]:
             if LABEL in labels:
                 labels[f"exported_{LABEL}"] = labels.pop(LABEL)
             metric.add_sample(sample.name, {LABEL: node, **labels}, sample.value)
-    return [metric for metric in found.values() if _is_sound(metric)]
+    return [metric for metric in found.values() if metric.samples and _is_sound(metric)]
 
 
 def _sound(page: bytes) -> str:
@@ -69,16 +70,10 @@ def _sound(page: bytes) -> str:
 
 def _is_sound(metric: Metric) -> bool:
     """Whether a strict reader takes it: else one odd family would cost the whole page."""
-    from prometheus_client.openmetrics import exposition, parser
+    from prometheus_client.openmetrics import parser
 
-    write: Any = exposition.generate_latest
     read: Any = parser.text_string_to_metric_families
-
-    class One:
-        def collect(self) -> list[Metric]:
-            return [metric]
-
     try:
-        return bool(list(read(write(One()).decode())))
+        return bool(list(read(openmetrics([metric]).decode())))
     except (ValueError, KeyError, IndexError, TypeError):
         return False
