@@ -66,6 +66,21 @@ class Identity:
         return self._key.sign(signing.signed_input(context, data))
 
 
+class PublicIdentity(Identity):
+    """The public half of an identity, in a process that is not to sign with it."""
+
+    __slots__ = ()
+
+    def __init__(self, public: bytes) -> None:
+        self.new = False
+        self.public = public
+        self.address = signing.address(public)
+
+    def sign(self, context: bytes, data: bytes) -> bytes:
+        """RuntimeError: the key is in another process."""
+        raise RuntimeError("the identity key is the supervisor's alone")
+
+
 def _make(path: Path) -> None:
     pem = Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM,

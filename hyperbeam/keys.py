@@ -1,7 +1,8 @@
 """Key sets: the keys that sign answers, receipts and the log, vouched for by the identity.
 
-Their private halves live in this process only. A key set says with which settings, GPUs
-and code the node runs: when one changes there is a new set before the change counts.
+Their private halves live in the node's processes only, the log key's in one of them. A key set
+says with which settings, GPUs and code the node runs: when one changes there is a new set
+before the change counts.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import logging
 import re
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from .declared import canonical
+from .errors import Unavailable
 from .home import write_whole
-from .identity import Identity
+from .identity import Identity, PublicIdentity
 from .message import without
 from .verify import jcs, signing
 from .verify.checks import Malformed
@@ -43,32 +46,54 @@ class LiveKeySet:
     its address. `not_before`, `not_after`: ms since 1970. Public keys are 32 bytes.
     """
 
-    def __init__(self, identity: Identity, now: int, stated: dict[str, Any]) -> None:
-        self._receipt_key = Ed25519PrivateKey.generate()
-        self._log_key = Ed25519PrivateKey.generate()
-        self.receipt_public = self._receipt_key.public_key().public_bytes_raw()
-        self.log_public = self._log_key.public_key().public_bytes_raw()
-        self.receipt_key_id = signing.key_id(self.receipt_public)
-        self.log_key_id = signing.key_id(self.log_public)
-        self.not_before = now - SLACK
-        self.not_after = self.not_before + LIFE
+    def __init__(
+        self,
+        message: dict[str, Any],
+        receipt_key: Ed25519PrivateKey,
+        log_key: Ed25519PrivateKey | None = None,
+    ) -> None:
+        self._receipt_key = receipt_key
+        self._log_key = log_key
+        self.message = message
+        self.name = jcs.digest(without(message, ("signature",)))
+        self.receipt_public = bytes.fromhex(message["receipt_keys"][0]["key"])
+        self.log_public = bytes.fromhex(message["log_keys"][0]["key"])
+        self.receipt_key_id: str = message["receipt_keys"][0]["id"]
+        self.log_key_id: str = message["log_keys"][0]["id"]
+        self.not_before: int = message["not_before"]
+        self.not_after: int = message["not_after"]
+        self.node: str = message["node"]
+        self.config: str = message["config"]
+
+    @classmethod
+    def make(cls, identity: Identity, now: int, stated: dict[str, Any]) -> Self:
+        """New keys, and `identity`'s word that they are this node's."""
+        receipt_key, log_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+        not_before = now - SLACK
         unsigned = {
             "v": "hyperbeam.keyset/1",
             "node": identity.address,
             "identity": {"alg": "ed25519", "key": identity.public.hex()},
-            "not_before": self.not_before,
-            "not_after": self.not_after,
+            "not_before": not_before,
+            "not_after": not_before + LIFE,
             **stated,
-            "receipt_keys": [_public(self.receipt_public)],
-            "log_keys": [_public(self.log_public)],
+            "receipt_keys": [_public(receipt_key.public_key().public_bytes_raw())],
+            "log_keys": [_public(log_key.public_key().public_bytes_raw())],
             "tls_spki": [],
             "e2ee_keys": [],
         }
         signature = identity.sign(signing.KEYSET, jcs.encode(unsigned)).hex()
-        self.message = {**unsigned, "signature": signature}
-        self.name = jcs.digest(unsigned)
-        self.node = identity.address
-        self.config: str = stated["config"]
+        return cls({**unsigned, "signature": signature}, receipt_key, log_key)
+
+    @classmethod
+    def adopt(cls, handed: dict[str, Any]) -> Self:
+        """What another process of the node gave out by `handed`: it signs no log."""
+        key = Ed25519PrivateKey.from_private_bytes(handed["receipt_key"])
+        return cls(handed["message"], key)
+
+    def handed(self) -> dict[str, Any]:
+        """This key set for a worker, private receipt key included: for its channel only."""
+        return {"message": self.message, "receipt_key": self._receipt_key.private_bytes_raw()}
 
     def sign_answer(self, raw: bytes) -> dict[str, str]:
         """The signature over a statement: `{"key_id", "value": hex}`."""
@@ -81,7 +106,12 @@ class LiveKeySet:
         return self.receipt_key_id, signature.hex()
 
     def sign_log(self, data: bytes) -> bytes:
-        """The 64 bytes of the log key's signature over `data` itself, as C2SP notes have it."""
+        """The 64 bytes of the log key's signature over `data` itself, as C2SP notes have it.
+
+        RuntimeError in a process that has no log key.
+        """
+        if self._log_key is None:
+            raise RuntimeError("only the process that writes the log signs it")
         return self._log_key.sign(data)
 
 
@@ -90,15 +120,18 @@ class Keys:
 
     Public parts are kept in `home`/keysets. Works between `open` and the node's end, from
     any thread. What is stated before the first `current` goes into that; later statements
-    make a new key set before they return, if they change anything.
+    make a new key set before they return, if they change anything. `changed` is called with
+    each key set that takes the place of another, before it counts.
     """
 
     def __init__(self, home: Path) -> None:
+        self.changed: Callable[[LiveKeySet], None] | None = None
         self._home = home
         self._folder = home / "keysets"
         self._identity: Identity | None = None
         self._lock = threading.RLock()
         self._live: LiveKeySet | None = None
+        self._prepared: LiveKeySet | None = None
         self._previous: str | None = None
         self._node: dict[str, Any] = {}
         self._parts: dict[str, Any] = {}
@@ -133,9 +166,21 @@ class Keys:
             return live
         with self._lock:
             if self._live is live:
-                self._live = self._make(now)
+                self._use(self._make(now, self._content(self._node)))
             assert self._live is not None
             return self._live
+
+    def prepare(self, facts: dict[str, Any]) -> LiveKeySet:
+        """The key set for a node of these `facts`, which takes effect when `set_node` states them.
+
+        The current one where they change nothing.
+        """
+        with self._lock:
+            current, stated = self.current, self._content(canonical(facts))
+            if _states(current, stated):
+                return current
+            self._prepared = self._make(_now(), stated)
+            return self._prepared
 
     def set_node(self, facts: dict[str, Any]) -> None:
         """State the node's own settings, routes and devices (`declared.facts`)."""
@@ -172,21 +217,28 @@ class Keys:
             return None
         return self._unwritten.get(name) or self._read(self._folder / f"{name}.json")
 
-    def _content(self) -> dict[str, Any]:
-        config = {**self._node, "parts": self._parts}
+    def _content(self, node: dict[str, Any]) -> dict[str, Any]:
+        config = {**node, "parts": self._parts}
         return {"config": jcs.digest(config), "code": self._code, "gpu": self._gpu}
 
     def _stated(self) -> None:
         live = self._live
         if live is None:
             return
-        stated = self._content()
-        if jcs.encode(stated) != jcs.encode({name: live.message[name] for name in stated}):
-            self._live = self._make(_now())
+        stated = self._content(self._node)
+        if not _states(live, stated):
+            prepared, self._prepared = self._prepared, None
+            if prepared is None or not _states(prepared, stated):
+                prepared = self._make(_now(), stated)
+            self._use(prepared)
 
-    def _make(self, now: int) -> LiveKeySet:
-        stated = {"previous": self._previous, **self._content()}
-        live = LiveKeySet(self.identity, now, stated)
+    def _use(self, live: LiveKeySet) -> None:
+        if self.changed is not None:
+            self.changed(live)
+        self._live = live
+
+    def _make(self, now: int, content: dict[str, Any]) -> LiveKeySet:
+        live = LiveKeySet.make(self.identity, now, {"previous": self._previous, **content})
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             write_whole(self._folder / f"{live.name}.json", jcs.encode(live.message))
@@ -233,6 +285,38 @@ class Keys:
         for number, path in enumerate(self._files()):
             if number >= KEEP_COUNT or path.stat().st_mtime_ns < (now - KEEP_FOR) * 1_000_000:
                 path.unlink(missing_ok=True)
+
+
+class AdoptedKeys(Keys):
+    """The key sets of a worker: made by the supervisor, which also states what goes into them.
+
+    Statements of the devices of this process count for nothing: the same devices make them in
+    the supervisor.
+    """
+
+    def open(self) -> None:
+        """Nothing is to be opened: the identity's key is the supervisor's alone."""
+
+    def adopt(self, live: LiveKeySet) -> None:
+        """Sign with `live` from now on."""
+        if self._identity is None:
+            self._identity = PublicIdentity(bytes.fromhex(live.message["identity"]["key"]))
+        self._live = live
+
+    @property
+    def current(self) -> LiveKeySet:
+        """The key set to sign with now. Raises Unavailable where the supervisor is late with it."""
+        live = self._live
+        if live is None or _now() >= live.not_after:
+            raise Unavailable("the node's keys are being renewed; try again", error="restarting")
+        return live
+
+    def _stated(self) -> None:
+        pass
+
+
+def _states(live: LiveKeySet, stated: dict[str, Any]) -> bool:
+    return jcs.encode(stated) == jcs.encode({name: live.message[name] for name in stated})
 
 
 def _public(key: bytes) -> dict[str, str]:

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,16 @@ log = logging.getLogger("hyperbeam.receipts")
 class ReceiptFile:
     """Receipts in `path`. Every method from any thread; errors are sqlite3.Error.
 
-    A file found damaged is moved aside and an empty one takes its place.
+    A file found damaged is moved aside and an empty one takes its place. Of several processes
+    that have the file open one is its `keeper`, which does that; the others go on with the
+    new file, and tell `on_damage` of damage, with the number (inode) of the file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, keeper: bool = True) -> None:
         self.path = path
+        self.on_damage: Callable[[int], None] | None = None
+        self._keeper = keeper
+        self._number = 0
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._write_lock = threading.Lock()
@@ -60,7 +65,7 @@ class ReceiptFile:
             try:
                 self._connect()
             except sqlite3.DatabaseError as error:
-                if not _is_damage(error):
+                if not _is_damage(error) or not self._keeper:
                     raise
                 self._move_aside()
         except (sqlite3.Error, OSError) as error:
@@ -139,27 +144,65 @@ class ReceiptFile:
         )
         return [(seq, id.hex(), body) for seq, id, body in rows]
 
+    @property
+    def damaged(self) -> bool:
+        """Whether damage was found that is not mended yet."""
+        return self._damaged
+
+    def mend(self, number: int) -> None:
+        """Replace the file where it still has this number (inode), as it is damaged."""
+        with self._write_lock:
+            if number in (0, self._number):
+                self._replace()
+
     def _read(self, query: str, *values: Any) -> list[Any]:
+        self._follow()
         with self._read_lock:
             if self._reader is None:
                 raise sqlite3.ProgrammingError("the receipts are closed")
             try:
                 return self._reader.execute(query, values).fetchall()
             except sqlite3.DatabaseError as error:
-                self._damaged |= _is_damage(error)
+                if _is_damage(error):
+                    self._found_damage()
                 raise
 
     def _write(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        self._follow()
         with self._write_lock:
-            if self._damaged:
+            if self._damaged and self._keeper:
                 self._replace()
             try:
                 self._transact(statement, rows)
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
+                self._found_damage()
+                if not self._keeper:
+                    raise
                 self._replace()
                 self._transact(statement, rows)
+
+    def _found_damage(self) -> None:
+        self._damaged = True
+        if self.on_damage is not None:
+            self.on_damage(self._number)
+
+    def _follow(self) -> None:
+        """Go on with the file that the keeper put in the place of this one."""
+        if self._keeper or self._writer is None or self._is_in_place():
+            return
+        with self._write_lock, self._read_lock:
+            if self._writer is not None and not self._is_in_place():
+                self._disconnect()
+                self._connect()
+                self._damaged = False
+
+    def _is_in_place(self) -> bool:
+        try:
+            return self.path.stat().st_ino == self._number
+        except OSError as error:
+            raise sqlite3.OperationalError(f"{self.path}: {error.strerror}") from None
 
     def _transact(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
         if self._writer is None:
@@ -179,7 +222,9 @@ class ReceiptFile:
             self._damaged = False
 
     def _connect(self) -> None:
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._number = os.fstat(file).st_ino
+        os.close(file)
         self._writer = self._connection()
         self._writer.execute("PRAGMA journal_mode = WAL")
         self._writer.execute("PRAGMA synchronous = FULL")

@@ -13,7 +13,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,11 +58,23 @@ class Receipts:
     `stored` is set whenever receipts have been stored; who waits for it clears it.
     What cannot be stored (a full disk, a locked file) is held in memory and tried again.
     All that read the file raise Unavailable `receipts_unavailable` where it cannot be read.
+
+    Of several processes with one file one is the `keeper`, which drops old receipts and mends
+    the file. `elsewhere` and `flush_elsewhere` ask the others for what they hold in memory;
+    `on_stored` and `on_damage` are called on the event loop, to tell the keeper.
     """
 
-    def __init__(self, path: Path, *, keep: int = 100_000, days: int = 30) -> None:
+    def __init__(
+        self, path: Path, *, keep: int = 100_000, days: int = 30, keeper: bool = True
+    ) -> None:
         self.stored = asyncio.Event()
-        self._file = ReceiptFile(path)
+        self.elsewhere: Callable[[str], Awaitable[bytes | None]] | None = None
+        self.flush_elsewhere: Callable[[], Awaitable[None]] | None = None
+        self.on_stored: Callable[[], None] = self.stored.set
+        self.on_damage: Callable[[int], None] | None = None
+        self._file = ReceiptFile(path, keeper=keeper)
+        self._keeper = keeper
+        self._to_mend: int | None = None
         self._keep = keep
         self._days = days
         self._lock = threading.Lock()
@@ -84,6 +96,7 @@ class Receipts:
         """Open the file. Raises ConfigError; one that is damaged is moved aside."""
         self._file.open()
         self._loop = asyncio.get_running_loop()
+        self._file.on_damage = self._on_damage
         self._closing = False
         self._prune_at = 0.0
         # What an earlier run left, or another `keep`, may be pruned already.
@@ -146,6 +159,15 @@ class Receipts:
         """
         if not _ID.match(id):
             return None
+        body = await self.find(id)
+        if body is None and self.elsewhere is not None:
+            body = await self.elsewhere(id)
+        return None if body is None else _read(id, body)
+
+    async def find(self, id: str) -> bytes | None:
+        """What this process has under `id`, in the file or queued: canonical JSON."""
+        if not _ID.match(id):
+            return None
         with self._lock:
             batches = (self._next, self._writing)
             batch = next((one for one in batches if id in one.items), None)
@@ -153,20 +175,32 @@ class Receipts:
             self._hurry.set()
             await batch.done.wait()
         row = self._unstored.get(id)
-        if row is None:
-            with _explained():
-                body = await asyncio.to_thread(self._file.body, id)
-        else:
-            body = row[2]
-        return None if body is None else _read(id, body)
+        if row is not None:
+            return row[2]
+        with _explained():
+            return await asyncio.to_thread(self._file.body, id)
 
     async def flush(self) -> None:
-        """Wait until what is queued now is stored, or has been tried to."""
+        """Wait until what is queued now is stored, or has been tried to, in every process."""
         with self._lock:
             batch = self._next if self._next.items else self._writing
         if batch.items:
             self._hurry.set()
             await batch.done.wait()
+        if self.flush_elsewhere is not None:
+            await self.flush_elsewhere()
+
+    def stored_elsewhere(self) -> None:
+        """Another process has stored receipts."""
+        self.stored.set()
+        if self._file.damaged:
+            self.damaged_elsewhere(0)
+
+    def damaged_elsewhere(self, number: int) -> None:
+        """The file of this number (inode; 0: whichever it is) is damaged: mend it."""
+        self._to_mend = number
+        self._hurry.set()
+        self._wake.set()
 
     def unlogged(self, limit: int) -> list[tuple[str, bytes]]:
         """The stored receipts that are not in the log, oldest first: id and canonical JSON."""
@@ -214,13 +248,14 @@ class Receipts:
                 batch, self._next = self._next, _Batch()
                 self._writing = batch
             try:
+                self._mend()
                 self._sign(batch)
                 self._store()
             except Exception:
                 log.exception("receipts are not written")
             with self._lock:
                 self._writing = _Batch()
-            self._tell(batch.done)
+            self._tell(batch.done.set)
 
     def _sign(self, batch: _Batch) -> None:
         for id, (receipt, keyset) in batch.items.items():
@@ -246,11 +281,18 @@ class Receipts:
             self._failing = False
             log.info("receipts are stored again; %d were lost in this run", self._lost)
         if rows:
-            self._tell(self.stored)
+            self._tell(self.on_stored)
         self._prune(len(rows))
+
+    def _mend(self) -> None:
+        number, self._to_mend = self._to_mend, None
+        if number is not None:
+            self._file.mend(number)
 
     def _prune(self, more: int) -> None:
         """Drop old receipts, where it is time to or there are `more` than there should be."""
+        if not self._keeper:
+            return
         with self._lock:
             self._unpruned += more
             if self._unpruned < self._prune_count and time.monotonic() < self._prune_at:
@@ -275,9 +317,13 @@ class Receipts:
             del self._unstored[id]
             self._lost += 1
 
-    def _tell(self, event: asyncio.Event) -> None:
+    def _on_damage(self, number: int) -> None:
+        if self.on_damage is not None:
+            self._tell(self.on_damage, number)
+
+    def _tell(self, hear: Callable[..., None], *values: Any) -> None:
         try:
-            self._loop.call_soon_threadsafe(event.set)
+            self._loop.call_soon_threadsafe(hear, *values)
         except RuntimeError:
             log.debug("the loop has ended before its receipts were stored")
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from hyperbeam import Unavailable
 from hyperbeam import keys as module
-from hyperbeam.keys import DAY, Keys
+from hyperbeam.keys import DAY, AdoptedKeys, Keys, LiveKeySet
 from hyperbeam.verify import signing
 from hyperbeam.verify.keyset import KeySet
 
@@ -86,6 +87,7 @@ def test_signatures(keys: Keys) -> None:
 
 def test_no_private_key_reaches_the_disk_or_the_message(keys: Keys, tmp_path: Path) -> None:
     live = keys.current
+    assert live._log_key is not None
     secrets = [live._receipt_key.private_bytes_raw(), live._log_key.private_bytes_raw()]
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     written += json.dumps(live.message).encode() + repr(vars(live)).encode()
@@ -260,3 +262,63 @@ def test_a_lost_identity_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         assert keys.current.node == keys.identity.address
         assert ("identity key of this home was gone" in caplog.text) is lost
         (tmp_path / "identity.key").unlink()
+
+
+def test_who_follows_the_keys_hears_of_each_before_it_counts(keys: Keys) -> None:
+    heard: list[str] = []
+
+    def changed(live: LiveKeySet) -> None:
+        assert not heard or keys.current.name == heard[-1]
+        heard.append(live.name)
+
+    keys.changed = changed
+    first = keys.current.name
+    keys.declare("inference@1.0", {"slots": 4})
+    keys.declare("inference@1.0", {"slots": 4})
+    assert heard == [first, keys.current.name]
+
+
+def test_a_prepared_key_set_takes_effect_with_its_facts(keys: Keys) -> None:
+    facts: dict[str, Any] = {"config": {"a": 1}}
+    keys.set_node({"config": {}})
+    before = keys.current
+    assert keys.prepare({"config": {}}) is before
+    prepared = keys.prepare(facts)
+    assert keys.current is before
+    assert prepared.message["previous"] == before.name
+    keys.set_node(facts)
+    assert keys.current is prepared
+
+    stale = keys.prepare({"config": {"b": 1}})
+    keys.declare("inference@1.0", {"slots": 4})
+    keys.set_node({"config": {"b": 1}})
+    assert keys.current is not stale
+    assert keys.current.config not in (stale.config, prepared.config)
+
+
+def test_a_worker_signs_with_the_keys_it_is_handed(
+    keys: Keys, tmp_path: Path, clock: Clock
+) -> None:
+    live = keys.current
+    adopted = AdoptedKeys(tmp_path)
+    adopted.open()
+    with pytest.raises(Unavailable):
+        _ = adopted.current
+    adopted.adopt(LiveKeySet.adopt(live.handed()))
+    adopted.declare("inference@1.0", {"slots": 4})
+    mine = adopted.current
+    assert (mine.name, mine.message) == (live.name, live.message)
+    assert adopted.identity.address == keys.identity.address
+    assert mine.sign_answer(b"raw") == live.sign_answer(b"raw")
+    assert adopted.find(live.name) == live.message
+    with pytest.raises(RuntimeError):
+        mine.sign_log(b"head")
+    with pytest.raises(RuntimeError):
+        adopted.identity.sign(signing.KEYSET, b"a key set")
+    clock.now += 7 * DAY
+    with pytest.raises(Unavailable):
+        _ = adopted.current
+    renewed = keys.current
+    adopted.adopt(LiveKeySet.adopt(renewed.handed()))
+    assert adopted.current.name == renewed.name
+    assert adopted.find(live.name) == live.message
