@@ -81,8 +81,12 @@ class Metrics:
             name: {} for name in HISTOGRAMS
         }
         self._requests: dict[tuple[str, str], _Requests] = {}
+        self._tokens: dict[str, list[int]] = {}
+        self._nodes = self._histograms["node_first_byte_seconds"]
+        self._streams = self._histograms["first_byte_seconds"]
         self._sent = 0
-        self._gap = self._histogram("chunk_gap_seconds", ())
+        self.gaps = self._histogram("chunk_gap_seconds", ())
+        """Seconds between the chunks of a stream; `StreamWatch` writes it itself."""
         self._lag = self._histogram("event_loop_lag_seconds", ())
         self._commit = self._histogram("store_commit_seconds", ())
         self._gauges: dict[str, Callable[[], float]] = {}
@@ -111,16 +115,22 @@ class Metrics:
 
     def first_byte(self, route: str, node: str, seconds: float) -> None:
         """`node`, asked along `route` (ids), has begun to answer after `seconds`."""
-        labels = (self._bounded("route", route), self._bounded("node", node))
-        self._histogram("node_first_byte_seconds", labels).observe(seconds)
+        histogram = self._nodes.get((route, node))
+        if histogram is None:
+            labels = (self._bounded("route", route), self._bounded("node", node))
+            histogram = self._histogram("node_first_byte_seconds", labels)
+        histogram.observe(seconds)
 
     def began(self, route: str, seconds: float) -> None:
         """The client has the first byte of a stream `seconds` after its request."""
-        self._histogram("first_byte_seconds", (self._bounded("route", route),)).observe(seconds)
+        histogram = self._streams.get((route,))
+        if histogram is None:
+            histogram = self._histogram("first_byte_seconds", (self._bounded("route", route),))
+        histogram.observe(seconds)
 
     def gap(self, seconds: float) -> None:
         """A chunk of a stream came `seconds` after the one before."""
-        self._gap.observe(seconds)
+        self.gaps.observe(seconds)
 
     def stream(self, end: str) -> None:
         """A stream ended: `complete`, `failed` (its source broke off) or `left` (the client)."""
@@ -132,9 +142,11 @@ class Metrics:
 
     def tokens(self, model: str, prompt: int, completion: int) -> None:
         """An answer's usage. `model` is the one that answered."""
-        model = self._bounded("model", model)
-        self._add("tokens", (model, "prompt"), prompt)
-        self._add("tokens", (model, "completion"), completion)
+        found = self._tokens.get(model)
+        if found is None:
+            found = self._tokens.setdefault(self._bounded("model", model), [0, 0])
+        found[0] += prompt
+        found[1] += completion
         self._totals["prompt_tokens"] += prompt
         self._totals["completion_tokens"] += completion
 
@@ -181,6 +193,11 @@ class Metrics:
             for (route, endpoint), requests in self._requests.items()
             for status, count in requests.statuses.items()
         ]
+        counters["tokens"] = [
+            [[model, kind], count]
+            for model, counts in self._tokens.items()
+            for kind, count in zip(("prompt", "completion"), counts, strict=True)
+        ]
         counters["sent_bytes"] = [[[], self._sent]]
         for (name, labels), read in self._read.items():
             counters[name].append([list(labels), _read(name, read)])
@@ -205,7 +222,7 @@ class Metrics:
         return {name: (now[name] - before[name]) / seconds for name in RATES}
 
     def _all_totals(self) -> dict[str, int]:
-        return {**self._totals, "chunks": sum(self._gap.counts)}
+        return {**self._totals, "chunks": sum(self.gaps.counts)}
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()

@@ -12,7 +12,6 @@ import secrets
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Protocol
 
 HEADER = "x-request-id"
@@ -34,29 +33,32 @@ class Trace(Protocol):
         """The request has ended as `info` says."""
 
 
-@dataclass(slots=True)
 class RequestInfo:
     """One request as metrics, the access line and traces tell of it.
 
     Whoever knows fills in: `route` and `node` are ids of the route table, `model` is the name
     of the model that answers (never just what a client wrote), `key` the id of an API key.
-    `status` is 0 until the reply has begun; `began` is when, `started` and `began` in seconds
-    of `perf_counter`; `size` counts the bytes of the body that were sent.
+    `status` is 0 until the reply has begun; `started` is in seconds of `perf_counter`; `size`
+    counts the bytes of the body that were sent.
     """
 
-    id: str
-    method: str = ""
-    path: str = ""
-    client: str = ""
+    # In the class, so that a request costs no more than what is known of it.
     route: str = ""
     node: str = ""
     model: str = ""
     key: str = ""
-    started: float = 0.0
-    began: float = 0.0
     status: int = 0
     size: int = 0
     trace: Trace | None = None
+
+    def __init__(
+        self, id: str, method: str = "", path: str = "", client: str = "", started: float = 0.0
+    ) -> None:
+        self.id = id
+        self.method = method
+        self.path = path
+        self.client = client
+        self.started = started
 
 
 _current: ContextVar[RequestInfo | None] = ContextVar("hyperbeam_request", default=None)
