@@ -5,7 +5,6 @@ Field names are upstream's (dev_router), so that an operator's table carries ove
 
 from __future__ import annotations
 
-import random
 import re
 import tomllib
 from collections.abc import Mapping
@@ -46,20 +45,62 @@ class _TableFields(msgspec.Struct, forbid_unknown_fields=True):
     routes: list[_RouteFields] = []
 
 
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds: to connect, to the first byte, between bytes, altogether (0: no limit)."""
+
+    connect: float = 5.0
+    first_byte: float = 600.0
+    idle: float = 600.0
+    total: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HealthCheck:
+    """How a node is probed: GET `path` each `interval` seconds, 200 to 399 is healthy.
+
+    It is down after `unhealthy` failures in a row, up after `healthy` successes.
+    """
+
+    path: str = "/health"
+    interval: float = 1.0
+    timeout: float = 5.0
+    healthy: int = 1
+    unhealthy: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RouteLimits:
+    """Requests in flight, waiting, and of one client in flight; 0 is no limit."""
+
+    in_flight: int = 0
+    queue: int = 0
+    queue_timeout: float = 30.0
+    per_client: int = 0
+
+
 @dataclass(slots=True)
 class RouteNode:
     """One backend of a route: `backend` is one that the route's device runs.
 
     Else `prefix`, an address, stands before the request's path and `suffix` after it;
-    `match` and `with` rewrite the path first.
+    `match` and `with` rewrite the path first. `id` names what is addressed, the same in
+    every table that addresses it.
     """
 
+    id: str = ""
     backend: str = ""
     prefix: str = ""
     suffix: str = ""
     match: Any = None
     replace: str = ""
-    in_flight: int = 0
+    weight: float = 1.0
+    wallet: str = ""
+    models: tuple[str, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    auth: str = "none"
+    timeouts: Timeouts = Timeouts()
+    health: HealthCheck | None = None
 
     def target(self, path: str) -> str:
         """The path and query that the backend gets for the request's `path`.
@@ -90,8 +131,17 @@ class Route:
     nodes: list[RouteNode]
     priority: int = 0
     device: str = ""
-    timeout: float = 600.0
+    timeouts: Timeouts = Timeouts()
     patterns: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
+    limits: RouteLimits = RouteLimits()
+    strategy: str = "Least-Loaded"
+    choose: int = 1
+    parallel: bool = False
+    responses: int = 1
+    stop_after: bool = True
+    retries: int = 2
+    idempotent: bool = False
 
     def matches(self, path: str, request: Mapping[str, Any]) -> bool:
         """Whether every pattern matches its key whole; the path is taken without its query."""
@@ -101,18 +151,13 @@ class Route:
                 return False
         return True
 
-    def choose(self) -> RouteNode:
-        """The node with the fewest requests in flight, any of those that have equally few."""
-        fewest = min(node.in_flight for node in self.nodes)
-        return random.choice([node for node in self.nodes if node.in_flight == fewest])
-
     def describe(self) -> Message:
         """The route's fields as the table has them."""
         message: Message = {
             "template": self.template if isinstance(self.template, str) else dict(self.template),
             "nodes": [node.describe() for node in self.nodes],
             "priority": self.priority,
-            "timeout": self.timeout,
+            "timeout": self.timeouts.first_byte,
         }
         if self.device:
             message["device"] = self.device
@@ -184,7 +229,11 @@ def _route(fields: _RouteFields, where: str) -> Route:
         raise ConfigError(
             f'{where}: backend = "local" is reached by a device only; add device = "inference@1.0"'
         )
-    return Route(template, nodes, fields.priority, fields.device, fields.timeout, compiled)
+    timeouts = Timeouts(first_byte=fields.timeout, idle=fields.timeout)
+    for node in nodes:
+        node.timeouts = timeouts
+    name = f"{fields.priority} {template}"
+    return Route(template, nodes, fields.priority, fields.device, timeouts, compiled, name)
 
 
 def _node(written: str | _NodeFields, where: str) -> RouteNode:
@@ -205,7 +254,8 @@ def _node(written: str | _NodeFields, where: str) -> RouteNode:
             f"but match has {match.groups}"
         )
     prefix = fields.prefix.rstrip("/")
-    return RouteNode(fields.backend, prefix, fields.suffix, match, fields.replace)
+    name = " ".join(filter(None, (fields.backend, prefix, fields.suffix, fields.match)))
+    return RouteNode(name, fields.backend, prefix, fields.suffix, match, fields.replace)
 
 
 def _check_url(prefix: str, where: str) -> None:

@@ -82,7 +82,7 @@ def test_prefix_suffix_and_rewriting(tmp_path: Path) -> None:
         with = '/new/\1'
         """,
     )
-    node = routes.require("/old/a?b=c", {}).choose()
+    node = routes.require("/old/a?b=c", {}).nodes[0]
     assert node.target("/old/a?b=c") == "http://127.0.0.1:1/base/new/a?b=c&k=1"
 
 
@@ -99,27 +99,8 @@ def test_prefix_suffix_and_rewriting(tmp_path: Path) -> None:
 )
 def test_no_path_adds_to_the_host(tmp_path: Path, node: str, path: str) -> None:
     routes = table(tmp_path, f'[[routes]]\ntemplate = "/.*"\nnodes = [{node}]')
-    chosen = routes.routes[0].choose()
+    chosen = routes.routes[0].nodes[0]
     assert urlsplit(chosen.target(path)).netloc == urlsplit(chosen.prefix).netloc
-
-
-def test_equally_loaded_nodes_are_all_chosen(tmp_path: Path) -> None:
-    routes = table(
-        tmp_path,
-        '[[routes]]\ntemplate = "/a"\nnodes = ["http://127.0.0.1:1", "http://127.0.0.1:2"]',
-    )
-    assert len({routes.routes[0].choose().prefix for _ in range(100)}) == 2
-
-
-def test_the_least_loaded_node_is_chosen(tmp_path: Path) -> None:
-    routes = table(
-        tmp_path,
-        '[[routes]]\ntemplate = "/a"\nnodes = ["http://127.0.0.1:1", "http://127.0.0.1:2"]',
-    )
-    route = routes.require("/a", {})
-    first = route.choose()
-    first.in_flight += 1
-    assert route.choose() is not first
 
 
 @pytest.mark.parametrize(
