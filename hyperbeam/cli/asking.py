@@ -52,8 +52,25 @@ def summary(base: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict) or "serving" not in found:
-        raise HyperbeamError(f"what answers at {base} is no node of this kind")
-    return found
+        raise strange(base)
+    plain: dict[str, Any] = _plain(found)
+    return plain
+
+
+def strange(base: str) -> HyperbeamError:
+    """What is said of an answer that is no summary, or one of another version."""
+    return HyperbeamError(
+        f"what answers at {base} is no node of this kind, or one of another version"
+    )
+
+
+def _plain(value: Any) -> Any:
+    """`value` without what would act on a terminal."""
+    if isinstance(value, str):
+        return "".join(one if one.isprintable() else "?" for one in value)
+    if isinstance(value, dict):
+        return {_plain(name): _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list) else value
 
 
 def _said(body: bytes) -> str:

@@ -29,8 +29,10 @@ def status(url: str | None, port: int | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
-        for line in lines(base, found):
-            click.echo(line)
+        try:
+            click.echo("\n".join(lines(base, found)))
+        except (KeyError, TypeError):
+            raise asking.strange(base) from None
     sys.exit(0 if found["serving"] else 1)
 
 

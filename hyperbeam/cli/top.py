@@ -40,11 +40,14 @@ def top(url: str | None, port: int | None) -> None:
     base = asking.address(url, port)
     console = Console()
     first = asking.summary(base)
-    if not (sys.stdout.isatty() and sys.stdin.isatty()):
-        console.print(picture(base, first, None))
-        return
-    with contextlib.suppress(KeyboardInterrupt):
-        _watch(base, console, first)
+    try:
+        if not (sys.stdout.isatty() and sys.stdin.isatty()):
+            console.print(picture(base, first, None))
+            return
+        with contextlib.suppress(KeyboardInterrupt):
+            _watch(base, console, first)
+    except (KeyError, TypeError):
+        raise asking.strange(base) from None
 
 
 def _watch(base: str, console: Any, first: Summary) -> None:
