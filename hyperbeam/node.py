@@ -73,7 +73,7 @@ class Node:
         self.devices: dict[str, Device] = {}
         self.failures: dict[str, str] = {}
         self.routes = RouteTable([])
-        self.metrics = Metrics()
+        self.metrics = Metrics("node" if role == "single" else role)
         self.tracing = open_tracing(self.config.tracing)
         http = self.config.http
         self.server = Server(
@@ -186,7 +186,7 @@ class Node:
             return await resolve_steps(self, _steps(_own_path(path), request))
         info = current()
         if info is not None:
-            info.route = str(route.template)
+            info.route = route.id
         log.debug("%s takes the route %s", path.partition("?")[0][:500], route.template)
         if not route.device:
             relay = self.device(RELAY_DEVICE)
