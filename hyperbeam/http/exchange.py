@@ -93,11 +93,12 @@ class Exchange:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Message) -> None:
-        """As ASGI has it; a body marked `optional` is dropped while the client is slow.
+        """As ASGI has it; a body marked `optional` is dropped while the client is slow, one
+        marked `last` does not wait for it.
 
         `written`, where a body message has it, is called with the body once the socket has it.
         """
-        if self._flow.write_paused and not self.disconnected:
+        if self._flow.write_paused and not self.disconnected and not message.get("last"):
             if message.get("optional"):
                 return
             await self._flow.drain()

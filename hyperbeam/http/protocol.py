@@ -45,6 +45,7 @@ class Owner(Interface):
     app: ASGIApp
     limits: Limits
     draining: bool
+    retiring: bool
 
     def refusal(self, error: HyperbeamError, scope: Scope | None) -> bytes:
         """The whole reply for an error met before the app; `scope` where the head was sound."""
@@ -91,6 +92,11 @@ class NodeProtocol(HttpToolsProtocol):
     def busy(self) -> bool:
         """Whether a request is being answered."""
         return self.exchange is not None and not self.exchange.complete
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of a request has come since the last answer."""
+        return not (self.busy or self._head_size or self._closing)
 
     # uvicorn narrows the transport's type the same way: a server's can write
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -307,7 +313,7 @@ class NodeProtocol(HttpToolsProtocol):
         assert self._request is not None
         # After a chunked body the parser cannot say where the next request starts, so what
         # came with it is dropped and the client, told of the close, sends it again.
-        keep_alive = self._keep_alive and not self._surplus
+        keep_alive = self._keep_alive and not self._surplus and not self.owner.retiring
         exchange = self.exchange = Exchange(
             self._request,
             b"".join(self._body),
@@ -352,14 +358,19 @@ class NodeProtocol(HttpToolsProtocol):
             self.exchange.keep_alive = False
 
     def cut(self) -> None:
-        """End the request that is running: 503 if nothing was sent yet, else the stream breaks."""
+        """End the request that is running: 503 if nothing was sent yet.
+
+        Else the stream breaks, an event stream after an event that says why.
+        """
         exchange = self.exchange
         if exchange is None or not self.busy:
             return
-        started, scope = exchange.started, exchange.scope
+        if exchange.started:
+            if self._task is not None:
+                self._task.cancel()
+            return
         self._cancel()
-        if not started:
-            self.transport.write(self.owner.refusal(draining(), scope))
+        self.transport.write(self.owner.refusal(draining(), exchange.scope))
         self.transport.close()
 
     def _expire_in(self, seconds: float) -> None:

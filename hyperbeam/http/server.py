@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import logging
 import secrets
 import socket
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from email.utils import formatdate
 from types import NoneType
 from typing import Any, Protocol
@@ -18,11 +17,12 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ..device import Stream
-from ..errors import ConfigError, HyperbeamError
+from ..errors import HyperbeamError
 from ..message import Link, Message
 from ..observe.metrics import Metrics
 from ..observe.request_id import RequestInfo
 from ..observe.watch import StreamWatch, Watch, header
+from . import listening
 from . import request as requests
 from .exchange import head
 from .hosts import Hosts
@@ -31,9 +31,10 @@ from .protocol import NodeProtocol
 from .reply import CORS, JSON, Reply, preflight, render, render_error
 from .sse import send_stream
 
-BACKLOG = 2048
 FLUSH = 1.0
 """Seconds that a reply which is already written may take to leave when the server ends."""
+IDLE = 10.0
+"""Seconds that a server which another one replaces waits for kept connections' next request."""
 
 _VALUES = (dict, list, str, bytes, int, float, NoneType, Link)
 
@@ -78,11 +79,13 @@ class Server:
         self.host = host
         self.limits = Limits(body_limit, header_timeout, body_timeout, idle_timeout)
         self.draining = False
+        self.retiring = False
         self.watch = watch or Watch(Metrics())
         self.app: ASGIApp = self.__call__
         self._port = port
         self._hosts = None if hosts is None else Hosts(hosts)
         self._keep_alive_comment = keep_alive_comment
+        self._sockets: Sequence[socket.socket] = ()
         self._servers: list[asyncio.Server] = []
         self._state = ServerState()
         self._closed = asyncio.Event()
@@ -98,8 +101,19 @@ class Server:
         """Requests that are being answered."""
         return len(self._state.tasks)
 
-    async def start(self) -> None:
-        """Listen. Raises ConfigError where the address is taken or not to be had."""
+    async def bind(self) -> Sequence[socket.socket]:
+        """Take the port, without answering yet; `drain` gives it free.
+
+        Raises ConfigError where the address is taken or not to be had.
+        """
+        self._sockets = await listening.bind(self.host, self._port)
+        self._port = self._sockets[0].getsockname()[1]
+        return self._sockets
+
+    async def start(self, sockets: Sequence[socket.socket] = ()) -> None:
+        """Answer on `sockets`, which listen already, or those that `bind` makes."""
+        if sockets:
+            self._port = sockets[0].getsockname()[1]
         loop = asyncio.get_running_loop()
         config = Config(
             self.app,
@@ -111,12 +125,12 @@ class Server:
             interface="asgi3",
         )
         config.load()
-        sockets = await _bind(self.host, self._port)
-        self._port = sockets[0].getsockname()[1]
         self._tick()
-        for sock in sockets:
+        for sock in sockets or await self.bind():
             server = await loop.create_server(
-                lambda: NodeProtocol(config, self._state, self), sock=sock, backlog=BACKLOG
+                lambda: NodeProtocol(config, self._state, self),
+                sock=sock,
+                backlog=listening.BACKLOG,
             )
             self._servers.append(server)
 
@@ -126,10 +140,7 @@ class Server:
         Open connections get 503 `draining` for new requests meanwhile.
         """
         self.draining = True
-        for server in self._servers:
-            server.close()
-        for connection in self._connections():
-            connection.shutdown()
+        self._close_listening()
         running = set(self._state.tasks)
         if running:
             _, running = await asyncio.wait(running, timeout=timeout)
@@ -149,6 +160,36 @@ class Server:
                 connection.transport.abort()
         if self._clock is not None:
             self._clock.cancel()
+
+    async def retire(self) -> None:
+        """Stop listening, as another process does; return when no connection is left.
+
+        Running answers take the time that they need. A kept connection's next request is
+        answered, and told of the connection's end; one without a request closes after `IDLE`.
+        """
+        self.retiring = True
+        self._close_listening()
+        loop = asyncio.get_running_loop()
+        closing = loop.call_later(IDLE, self._close_idle)
+        try:
+            while self._state.connections:
+                self._closed.clear()
+                await self._closed.wait()
+        finally:
+            closing.cancel()
+
+    def _close_listening(self) -> None:
+        for server in self._servers:
+            server.close()
+        if not self._servers:
+            listening.close(self._sockets)
+        for connection in self._connections():
+            connection.shutdown()
+
+    def _close_idle(self) -> None:
+        for connection in self._connections():
+            if connection.idle:
+                connection.transport.close()
 
     def connection_closed(self) -> None:
         self._closed.set()
@@ -198,6 +239,7 @@ class Server:
             send,
             comment_after=self._keep_alive_comment,
             error_event=lambda error: self._error_event(error, request),
+            ending=lambda: self.draining,
             watch=StreamWatch(info, self.watch.metrics),
         )
         return None
@@ -281,44 +323,3 @@ def _plain_error(error: HyperbeamError) -> Reply:
     if "retry-after" in error.headers:
         headers.append((b"retry-after", error.headers["retry-after"].encode("ascii")))
     return Reply(error.status, body, headers)
-
-
-async def _bind(host: str, port: int) -> list[socket.socket]:
-    """A bound socket for each address of `host`, all on one port."""
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-    except socket.gaierror as error:
-        raise ConfigError(f"host {host!r} is not an address to listen on: {error}") from None
-    sockets: list[socket.socket] = []
-    try:
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            sock = socket.socket(family, kind, protocol)
-            sockets.append(sock)
-            sock.setblocking(False)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sock.bind((address[0], port, *address[2:]))
-            sock.listen(BACKLOG)
-            port = sock.getsockname()[1]
-    except OSError as error:
-        _close(sockets)
-        raise ConfigError(_bind_problem(error, host, port)) from None
-    return sockets
-
-
-def _bind_problem(error: OSError, host: str, port: int) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"port {port} on {host} is taken by another program; stop it or choose another port"
-    if error.errno == errno.EACCES:
-        return f"port {port} on {host} needs more rights than this user has; choose one over 1023"
-    return f"cannot listen on port {port} of {host}: {error.strerror or error}"
-
-
-def _close(sockets: Iterable[socket.socket]) -> None:
-    for sock in sockets:
-        sock.close()

@@ -12,6 +12,7 @@ from starlette.types import Send
 from ..device import Stream
 from ..message import Message
 from ..observe.watch import StreamWatch
+from .limits import draining
 from .reply import EVENT_STREAM, Headers, cors, device_fields, guards
 
 COMMENT = b": keep-alive\n\n"
@@ -28,6 +29,7 @@ async def send_stream(
     *,
     comment_after: float,
     error_event: Callable[[Exception], bytes],
+    ending: Callable[[], bool],
     watch: StreamWatch,
 ) -> None:
     """Send `stream`; its source is closed whatever happens.
@@ -35,7 +37,8 @@ async def send_stream(
     An exception before the first chunk is raised, so that the caller can answer with a
     status. One after it becomes a last event made by `error_event` (in event streams),
     and the reply stays incomplete: the connection closes without the last chunk, so that
-    any client can tell a cut from an end.
+    any client can tell a cut from an end. The same goes for a task that is cancelled while
+    the server is `ending`.
     """
     source = stream.source
     try:
@@ -62,7 +65,7 @@ async def send_stream(
         first = _bytes(item)
         watch.begin(stream.status)
         await send(start)
-        await _send_chunks(first, stream, sender, comment_after, error_event, watch)
+        await _send_chunks(first, stream, sender, comment_after, error_event, ending, watch)
     finally:
         await _close(stream)
 
@@ -87,6 +90,7 @@ async def _send_chunks(
     sender: _Sender,
     comment_after: float,
     error_event: Callable[[Exception], bytes],
+    ending: Callable[[], bool],
     watch: StreamWatch,
 ) -> None:
     end = "left"
@@ -110,9 +114,14 @@ async def _send_chunks(
         end = "failed"
         event = error_event(error)
         if events:
-            gap = b"" if heart.between_events else b"\n\n"
-            await sender.send(gap + event)
+            await sender.send(heart.gap + event)
         return
+    except asyncio.CancelledError:
+        if ending():
+            end = "failed"
+            if events:
+                await sender.send(heart.gap + error_event(draining()), last=True)
+        raise
     finally:
         heart.stop()
         watch.end(end)
@@ -129,10 +138,12 @@ class _Sender:
         self._stream = stream
         self._written = None if stream.observer is None else self._on_written
 
-    async def send(self, body: bytes, optional: bool = False) -> None:
+    async def send(self, body: bytes, *, optional: bool = False, last: bool = False) -> None:
         message = {"type": "http.response.body", "body": body, "more_body": True}
         if optional:
             message["optional"] = True
+        if last:
+            message["last"] = True
         if self._written is not None:
             message["written"] = self._written
         await self._send(message)
@@ -182,6 +193,11 @@ class Heart:
     def between_events(self) -> bool:
         """Whether what was sent ends with an empty line (or nothing was sent)."""
         return not self._tail or self._tail.endswith(EMPTY_LINES)
+
+    @property
+    def gap(self) -> bytes:
+        """What has to stand before an event of the node's own."""
+        return b"" if self.between_events else b"\n\n"
 
     def beat(self, chunk: bytes) -> None:
         self._last = self._loop.time()

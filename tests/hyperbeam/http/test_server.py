@@ -8,6 +8,7 @@ import pytest
 
 from hyperbeam import Atom, BadRequest, ConfigError, Link, Message, Unavailable
 from hyperbeam.http import Server
+from hyperbeam.http import server as module
 from hyperbeam.http.limits import PIPELINE_LIMIT
 
 from .support import Handler, soon, until
@@ -351,6 +352,44 @@ async def test_drain_closes_idle_connections(serve: Any, connect: Any) -> None:
     assert (await client.get("/")).status == 200
     await soon(server.drain(30))
     assert await client.at_end()
+
+
+async def test_a_retired_server_answers_what_its_connections_ask(
+    serve: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "IDLE", 0.2)
+    held = Held()
+    server = await serve(held)
+    running, slow, idle, silent = [await connect(server) for _ in range(4)]
+    await running.send(GET % 1)
+    await soon(held.running.wait())
+    await slow.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\na")
+    await until(lambda: len(server._state.connections) == 4)
+    retired = asyncio.create_task(server.retire())
+    await until(lambda: server.retiring)
+    with pytest.raises(OSError):
+        await asyncio.open_connection("127.0.0.1", server.port)
+    await idle.send(GET % 2)
+    assert await silent.at_end()
+    held.release.set()
+    for client, rest in ((slow, b"b"), (idle, b""), (running, b"")):
+        await client.send(rest)
+        reply = await client.response()
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
+        assert await client.at_end()
+    await soon(retired)
+
+
+async def test_two_processes_may_listen_on_one_socket(serve: Any, connect: Any) -> None:
+    first = await serve(hello)
+    second = Server(Handler(hello))
+    copy = first._sockets[0].dup()
+    copy.setblocking(False)
+    await second.start([copy])
+    assert second.port == first.port
+    await soon(first.retire())
+    assert (await (await connect(second)).get("/")).status == 200
+    await second.drain(0)
 
 
 async def test_two_servers_in_one_process(serve: Any, connect: Any) -> None:

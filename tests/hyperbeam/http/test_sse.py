@@ -422,14 +422,49 @@ async def test_a_stream_is_no_page_of_this_node(
     assert reply.headers.get("content-security-policy") == policy
 
 
-async def test_drain_cuts_a_stream_without_an_end(serve: Any, connect: Any) -> None:
+@pytest.mark.parametrize(
+    ("kind", "said", "gap"),
+    [("text/event-stream", EVENT, b""), ("text/event-stream", b"data: 1", b"\n\n")],
+)
+async def test_drain_cuts_a_stream_by_an_error_event_without_an_end(
+    serve: Any, connect: Any, kind: str, said: bytes, gap: bytes
+) -> None:
     source = Source()
-    server = await serve(streaming(source))
+    server = await serve(streaming(source, content_type=kind))
+    client = await connect(server)
+    await begin(client)
+    source.give(said)
+    await client.head()
+    assert await client.chunk() == said
+    await soon(server.drain(0.05))
+    assert source.closed.is_set()
+    event = await client.chunk()
+    assert event.startswith(gap + b"data: {")
+    assert json.loads(event.removeprefix(gap)[6:])["error"]["code"] == "draining"
+    assert await client.at_end()
+
+
+async def test_drain_cuts_a_stream_of_other_bytes(serve: Any, connect: Any) -> None:
+    source = Source()
+    server = await serve(streaming(source, content_type="audio/wav"))
     client = await connect(server)
     await begin(client)
     source.give(EVENT)
     await client.head()
     assert await client.chunk() == EVENT
     await soon(server.drain(0.05))
-    assert source.closed.is_set()
     assert await client.at_end()
+
+
+async def test_drain_does_not_wait_for_a_slow_reader(serve: Any, connect: Any) -> None:
+    source = Source()
+    server = await serve(streaming(source))
+    client = await connect(server)
+    await begin(client)
+    source.give(*[bytes(1 << 20)] * 64)
+    await client.head()
+    (connection,) = server._state.connections
+    await until(lambda: connection.flow.write_paused)
+    await soon(server.drain(0))
+    assert source.closed.is_set()
+    assert not server.in_flight
