@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from ..config import TracingConfig
 
+TRACE_HEADERS = ("traceparent", "tracestate")
+
 _NOTHING = nullcontext()
 _EXPORT_SECONDS = 5.0
 _TRACES = "/v1/traces"
@@ -44,7 +46,7 @@ class Tracing:
 
         It is the current span of this task, which has to be the request's own.
         """
-        sent = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
+        sent = {name: headers[name] for name in TRACE_HEADERS if name in headers}
         span = self._tracer.start_span(
             f"{info.method} {endpoint(info.path)}",
             context=self._propagator.extract(sent),

@@ -14,7 +14,7 @@ from .families import endpoint
 from .histogram import SHORT
 from .metrics import Metrics
 from .request_id import HEADER, RAW_HEADER, RequestIds, RequestInfo, enter
-from .tracing import span
+from .tracing import TRACE_HEADERS, span
 
 if TYPE_CHECKING:
     from .tracing import Tracing
@@ -55,6 +55,9 @@ class Watch:
         enter(info)
         if self._tracing is not None:
             info.trace = self._tracing.request(info, request)
+            # What goes on to backends is the span that asks them, not the caller's.
+            for name in TRACE_HEADERS:
+                request.pop(name, None)
         return info
 
     def done(self, info: RequestInfo) -> None:
