@@ -62,8 +62,11 @@ class Child:
     `start_timeout` seconds after its start is ended, which counts as a death.
 
     `on_line(line)` gets every line of its output, which also goes to the logger
-    `hyperbeam.backend.<name>`. `on_state(state)` is called at each change. `env` is added to
-    the environment. Needs the event loop that `start` was called in.
+    `hyperbeam.backend.<name>`, without `secrets`. `on_state(state)` is called at each change, with
+    `starting` before the child runs, when its folder is there. `env` is added to the environment.
+    `leader`: TERM goes to the command alone, which ends its own children; KILL goes to all.
+    `shared_memory`: what it leaves in /dev/shm is removed. Needs the event loop that `start` was
+    called in.
     """
 
     def __init__(
@@ -76,6 +79,9 @@ class Child:
         on_state: Callable[[State], None] | None = None,
         backoff: tuple[float, float] = (0.5, 30.0),
         start_timeout: float | None = None,
+        secrets: Sequence[str] = (),
+        leader: bool = False,
+        shared_memory: bool = False,
     ) -> None:
         self.name = name
         self.state: State = "stopped"
@@ -89,6 +95,9 @@ class Child:
         self._on_state = on_state
         self._backoff = backoff
         self._start_timeout = start_timeout
+        self._secrets = tuple(secrets)
+        chosen = {"--leader": leader, "--shared-memory": shared_memory}
+        self._shim_options = [option for option, on in chosen.items() if on]
         self._lines: deque[str] = deque(maxlen=LAST_LINES)
         self._log = logging.getLogger(f"hyperbeam.backend.{name}")
         self._task: asyncio.Task[None] | None = None
@@ -170,6 +179,8 @@ class Child:
 
     def _line(self, line: str) -> None:
         # What a serving child says may quote requests: only its start is for everybody's eyes.
+        for secret in self._secrets:
+            line = line.replace(secret, "***")
         starting = self.state == "starting"
         if starting:
             self._lines.append(line)
@@ -232,7 +243,10 @@ class _Run:
     def _spawn(self, control: socket.socket) -> subprocess.Popen[bytes]:
         child = self._child
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_SHIM), str(child.folder), *child._command],
+            [
+                *(sys.executable, "-I", "-S", str(_SHIM), *child._shim_options),
+                *(str(child.folder), *child._command),
+            ],
             stdin=control.fileno(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,15 +1,18 @@
 """The process between the node and a child: it outlives the node just long enough to clean up.
 
-`python shim.py FOLDER COMMAND...`, with one end of a socket pair as standard input.
-Lines of JSON go over it: the shim writes `{"pid": N}` or `{"error": TEXT}`, later
-`{"exit": CODE}` (negative: the signal); the node writes `{"stop": SECONDS}`. End of
-file means that the node is gone, however it died: the whole process group gets TERM,
-then KILL, and FOLDER is removed. Uses the standard library only: it runs by path, isolated.
+`python shim.py [--leader] [--shared-memory] FOLDER COMMAND...`, with one end of a socket
+pair as standard input. Lines of JSON go over it: the shim writes `{"pid": N}` or
+`{"error": TEXT}`, later `{"exit": CODE}` (negative: the signal); the node writes
+`{"stop": SECONDS}`. End of file means that the node is gone, however it died: the whole
+process group gets TERM, then KILL, and FOLDER is removed. `--leader`: TERM goes to the
+command alone, which ends its own children; `--shared-memory`: what they leave in /dev/shm
+is removed. Uses the standard library only: it runs by path, isolated.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import select
@@ -24,15 +27,28 @@ ORPHANED_GRACE = 2.0
 KILL_WAIT = 5.0
 """Seconds to wait for killed processes to be gone."""
 POLL = 0.05
+SHM = "/dev/shm"
+SHM_INTERVAL = 5.0
+SHM_LOOKS = 2
+"""So often is looked who has a new file open."""
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Shim:
     """One run of one command in a process group of its own."""
 
-    def __init__(self, control: socket.socket, wakeup: int) -> None:
+    def __init__(
+        self,
+        control: socket.socket,
+        wakeup: int,
+        *,
+        leader: bool = False,
+        shared: SharedMemory | None = None,
+    ) -> None:
         self._control = control
         self._wakeup = wakeup
+        self._leader = leader
+        self._shared = shared
         self._buffer = b""
         self._pid = 0
         self._exit: int | None = None
@@ -47,13 +63,18 @@ class Shim:
         self._tell({"pid": self._pid})
         grace = self._wait()
         self._end(ORPHANED_GRACE if grace is None else grace)
+        if self._shared is not None:
+            self._shared.sweep()
         return self._tell({"exit": self._exit})
 
     def _wait(self) -> float | None:
         """Seconds of grace once told to stop; None when the command or the node ended."""
         control = self._control.fileno()
         while True:
-            readable = select.select([control, self._wakeup], [], [])[0]
+            interval = None if self._shared is None else SHM_INTERVAL
+            readable = select.select([control, self._wakeup], [], [], interval)[0]
+            if self._shared is not None:
+                self._shared.look()
             if self._wakeup in readable and signal.SIGTERM in os.read(self._wakeup, 512):
                 return ORPHANED_GRACE
             if self._reap() or self._exit is not None:
@@ -68,7 +89,12 @@ class Shim:
 
     def _end(self, grace: float) -> None:
         deadline = time.monotonic() + grace
-        self._signal(signal.SIGTERM)
+        if self._shared is not None:
+            self._shared.look(last=True)
+        if self._leader and self._exit is None:
+            self._signal_leader(signal.SIGTERM)
+        else:
+            self._signal(signal.SIGTERM)
         while not self._gone() and time.monotonic() < deadline:
             self._pause()
         deadline = time.monotonic() + KILL_WAIT
@@ -111,12 +137,80 @@ class Shim:
             return False
         return True
 
+    def _signal_leader(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self._pid, number)
+
     def _tell(self, words: dict[str, object]) -> bool:
         try:
             self._control.sendall(json.dumps(words).encode() + b"\n")
         except OSError:
             return False
         return True
+
+
+class SharedMemory:
+    """The files in /dev/shm that this process's descendants made: known by their inodes, as
+    names tell nothing, and noted while somebody has them open."""
+
+    def __init__(self, folder: str = SHM) -> None:
+        self._folder = folder
+        self._foreign = set(self._files())
+        self._ours: set[tuple[str, int]] = set()
+        self._looks: dict[tuple[str, int], int] = {}
+
+    def look(self, last: bool = False) -> None:
+        """Note new files; `last`: also those that nobody of ours had when they were new."""
+        files = set(self._files())
+        self._ours &= files
+        looks = {file: self._looks.get(file, 0) for file in files - self._foreign - self._ours}
+        new = [file for file, times in looks.items() if last or times < SHM_LOOKS]
+        opened = _opened(self._folder) if new else set()
+        for file in new:
+            looks[file] += 1
+            if file[1] in opened:
+                self._ours.add(file)
+        self._looks = looks
+
+    def sweep(self) -> None:
+        """Remove what was noted and is still there."""
+        for name, _ in self._ours.intersection(self._files()):
+            with contextlib.suppress(OSError):
+                os.unlink(f"{self._folder}/{name}")  # noqa: PTH108
+
+    def _files(self) -> list[tuple[str, int]]:
+        try:
+            return [(entry.name, entry.inode()) for entry in os.scandir(self._folder)]
+        except OSError:
+            return []
+
+
+def _opened(folder: str) -> set[int]:
+    """Inodes of the files in `folder` that descendants of this process map or have open."""
+    found = set()
+    start = f"{folder}/"
+    for pid in _descendants():
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as file:  # noqa: PTH123
+            found |= {int(line.split(None, 5)[4]) for line in file if start in line}
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    if os.readlink(entry.path).startswith(start):  # noqa: PTH115
+                        found.add(os.stat(entry.path).st_ino)  # noqa: PTH116
+    return found
+
+
+def _descendants() -> list[int]:
+    parents: dict[int, list[int]] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{entry.name}/stat") as file:  # noqa: PTH123
+                parent = int(file.read().rpartition(")")[2].split()[1])
+                parents.setdefault(parent, []).append(int(entry.name))
+    found = list(parents.get(os.getpid(), ()))
+    for pid in found:
+        found.extend(parents.get(pid, ()))
+    return found
 
 
 def _spawn(command: Sequence[str]) -> int:
@@ -159,7 +253,8 @@ def _empty(folder: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    folder, *command = arguments
+    options = set(itertools.takewhile(lambda word: word.startswith("--"), arguments))
+    folder, *command = arguments[len(options) :]
     control = socket.socket(fileno=os.dup(0))
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
@@ -167,7 +262,9 @@ def main(arguments: Sequence[str]) -> None:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
     _adopt_orphans()
-    node_is_there = Shim(control, readable).run(command)
+    shared = SharedMemory() if "--shared-memory" in options else None
+    shim = Shim(control, readable, leader="--leader" in options, shared=shared)
+    node_is_there = shim.run(command)
     _empty(folder)
     if not node_is_there:
         with contextlib.suppress(OSError):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from multiprocessing import shared_memory
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from hyperbeam.serve.child import FOLDER_VARIABLE, GIVE_UP, STARTS, Child, State
 
 ROOT = Path(__file__).parents[3]
+SHM = Path("/dev/shm")
 WAIT = 20.0
 
 SERVES = """
@@ -343,3 +345,62 @@ def test_it_works_on_uvloop_too():
     lines, state = uvloop.run(main())
     assert lines[0].startswith("up ")
     assert state == "stopped"
+
+
+LEADS = """
+import signal, subprocess, sys, time
+from multiprocessing import shared_memory
+follower = subprocess.Popen([sys.executable, "-c", '''
+import signal, time
+signal.signal(signal.SIGTERM, lambda *_: print("follower got TERM", flush=True))
+time.sleep(600)
+'''])
+def end(*_):
+    follower.kill()
+    follower.wait()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+shared = shared_memory.SharedMemory(create=True, size=64)
+print("up", shared.name, flush=True)
+time.sleep(600)
+"""
+
+
+async def test_with_leader_only_the_command_is_told_to_end():
+    child = Watched(LEADS, leader=True)
+    await child.child.start()
+    await child.line()
+    await child.child.stop(WAIT)
+    assert child.child.last_exit is None
+    assert child.lines.empty() or "follower" not in child.lines.get_nowait()
+
+
+def in_shm() -> set[str]:
+    return {path.name for path in SHM.iterdir()}
+
+
+@pytest.mark.skipif(not SHM.is_dir(), reason="there is no /dev/shm")
+async def test_what_it_leaves_in_shared_memory_is_removed():
+    code = LEADS.replace("follower.kill()", "import os; os.killpg(0, 9)")
+    child = Watched(code, leader=True, shared_memory=True)
+    await child.child.start()
+    foreign = shared_memory.SharedMemory(create=True, size=64)
+    try:
+        ours = (await child.line()).split()[1]
+        assert {ours, foreign.name} <= in_shm()
+        await child.child.stop(WAIT)
+        assert ours not in in_shm()
+        assert foreign.name in in_shm()
+    finally:
+        foreign.close()
+        foreign.unlink()
+
+
+async def test_secrets_are_not_repeated(caplog):
+    caplog.set_level(logging.DEBUG, "hyperbeam.backend.tested")
+    child = Watched("print('key=s3cret, bye')", secrets=["s3cret"])
+    await child.child.start()
+    assert await child.line() == "key=***, bye"
+    await child.child.stop(WAIT)
+    assert child.child.last_lines == ["key=***, bye"] * len(child.child.last_lines)
+    assert "s3cret" not in caplog.text
