@@ -80,8 +80,9 @@ def lines(base: str, found: Mapping[str, Any]) -> Iterator[str]:
     for route in found["routes"]:
         to = ", ".join(route["nodes"])
         via = f" {route['device']}:" if route["device"] else ""
-        queue = f"  ({route['in_flight']} in flight, {route['queued']} waiting)"
-        yield f"    {route['id']} ->{via} {to}" + (queue if "queued" in route else "")
+        limited = "queued" in route
+        queue = f"  ({route['in_flight']} in flight, {route['queued']} waiting)" if limited else ""
+        yield f"    {route['id']} ->{via} {to}{queue}"
 
 
 def _backend(backend: Mapping[str, str]) -> str:
