@@ -25,6 +25,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
+MAX_WORKERS = 256
 
 PROFILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "inference": {"inference": {"backend": "llama"}},
@@ -114,6 +115,9 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Folders whose .py files are devices."""
     required: tuple[str, ...] = ()
     """Devices without which the node does not start."""
+    workers: Annotated[int, Meta(ge=1, le=MAX_WORKERS)] = 1
+    """Processes that answer requests; with more than one there is one besides that starts the
+    backend, keeps the log of receipts and looks after the others."""
     devices: dict[str, str] = {}
     """Which distribution or file a device comes from, where two offer one name."""
     http: HTTPConfig = HTTPConfig()
@@ -134,6 +138,7 @@ _PLAIN_ENVIRONMENT = {
     "HB_PRINT": "print",
     "HB_DEVICE_PATH": "device_path",
     "HB_REQUIRED": "required",
+    "HB_WORKERS": "workers",
 }
 _SEPARATORS: Mapping[str, str] = {
     "print": ",",

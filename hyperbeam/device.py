@@ -81,10 +81,13 @@ class Device:
     A node of several processes has every device in each of them; `self.node.role` says which
     one this is. Of a `single` device there is one, in the supervisor: what other processes ask
     of it is sent there, so its keys give message values and no streams.
+    `fixed`: its section counts as it was when the node started; a reload does not change it.
+    That is so for every single device.
     """
 
     name: ClassVar[str] = ""
     single: ClassVar[bool] = False
+    fixed: ClassVar[bool] = False
     Config: ClassVar[type | None] = None
     keys: ClassVar[Mapping[str, Key]] = {}
 

@@ -24,7 +24,9 @@ class Home:
         self._lock: int | None = None
 
     def open(self) -> None:
-        """Make and lock the folder. Raises ConfigError if another node has it."""
+        """Make and lock the folder; once is enough. Raises ConfigError if another node has it."""
+        if self._lock is not None:
+            return
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -24,7 +24,7 @@ from .home import Home, default_home
 from .http.server import Server
 from .http.upstream import Upstream
 from .identity import Identity
-from .keys import Keys
+from .keys import AdoptedKeys, Keys
 from .message import Message, is_id
 from .observe.metrics import Metrics
 from .observe.request_id import current
@@ -35,6 +35,7 @@ from .receipts import Receipts
 from .resolver import call, resolve_steps
 from .routing import Route, RouteTable, load_routes
 from .serve.board import Board
+from .serve.counters import Counters, LocalCounters
 from .store import LMDBStore, MemoryStore, Store
 
 RELAY_DEVICE = "relay@1.0"
@@ -55,20 +56,34 @@ class Node:
     the two. Until `start` nothing is opened, and `resolve` works only between the two.
 
     `role`: `single` does everything in this process; a `supervisor` answers no requests
-    itself, its `worker`s do.
+    itself, its `worker`s do, with `counters` that all share. `home` is the folder where it
+    was opened before.
     """
 
-    def __init__(self, config: Config | None = None, role: Role = "single") -> None:
+    def __init__(
+        self,
+        config: Config | None = None,
+        role: Role = "single",
+        *,
+        counters: Counters | None = None,
+        home: Home | None = None,
+    ) -> None:
         self.config = config or Config()
         self.role = role
         self.board = Board(writable=role != "worker")
-        self.home = Path(self.config.home) if self.config.home else default_home()
-        self._home = Home(self.home)
+        self.counters: Counters = counters or LocalCounters()
+        self.home = home_of(self.config)
+        self._home = home or Home(self.home)
         self.store: Store = _store(self.config, self.home)
         self.cache = Cache(self.store)
-        self.keys = Keys(self.home)
+        self.keys = AdoptedKeys(self.home) if role == "worker" else Keys(self.home)
         kept = self.config.receipts
-        self.receipts = Receipts(self.home / "receipts.sqlite", keep=kept.keep, days=kept.days)
+        self.receipts = Receipts(
+            self.home / "receipts.sqlite",
+            keep=kept.keep,
+            days=kept.days,
+            keeper=role != "worker",
+        )
         self.upstream = Upstream()
         self.devices: dict[str, Device] = {}
         self.failures: dict[str, str] = {}
@@ -99,16 +114,17 @@ class Node:
 
     async def start(self) -> None:
         """Load, open, listen, start the devices. Raises ConfigError where it cannot."""
-        self._home.open()
+        if self.role != "worker":
+            self._home.open()
         try:
             self.store.open()
             self.keys.open()
             self.receipts.open()
             self._load_devices()
-            self.routes = load_routes(routes_file(self.config))
+            self.routes = self._read_routes()
             self._check_routes()
             self._declare()
-            await self.server.start()
+            await self._listen()
             self.metrics.start()
             await self._start_devices()
             self._declare()
@@ -207,6 +223,12 @@ class Node:
                 message["param"] = error.param
         return {**message, **error.headers}
 
+    def _read_routes(self) -> RouteTable:
+        return load_routes(routes_file(self.config))
+
+    async def _listen(self) -> None:
+        await self.server.start()
+
     def _measure(self) -> None:
         """Have the metrics read what is counted elsewhere."""
         metrics, receipts = self.metrics, self.receipts
@@ -265,24 +287,19 @@ class Node:
         facts = declared.facts(self.config, self.routes, self.devices, self._found)
         self.keys.set_node(facts)
 
+    def _make(self, device: type[Device], config: Any) -> Device:
+        return device(self, config)
+
     def _load_devices(self) -> None:
         loaded = registry.discover(self.config.device_path, self.config.devices)
         self._found = loaded.devices
         self.failures = loaded.failures
         claimed = set()
         for name, found in loaded.devices.items():
-            section = name.partition("@")[0]
-            # The environment names `[receipt-log]` by `_`, as its variables have no dash.
-            spelled = section.replace("-", "_")
-            claimed |= {section, spelled}
-            config: Any = None
-            if found.device.Config is not None:
-                sections = self.config.sections
-                values = {**sections.get(section, {}), **sections.get(spelled, {})}
-                where = f"{self.config.file or 'the configuration'}: [{section}]"
-                config = convert(values, found.device.Config, where)
+            claimed |= set(_section_names(name))
+            config = section(self.config, found)
             try:
-                self.devices[name] = found.device(self, config)
+                self.devices[name] = self._make(found.device, config)
             except ConfigError:
                 raise
             except Exception as error:
@@ -293,6 +310,30 @@ class Node:
         if unknown:
             source = self.config.file or "the configuration"
             raise ConfigError(f"{source}: no device reads the section [{unknown[0]}]")
+
+
+def home_of(config: Config) -> Path:
+    """The folder that a node of this configuration keeps its own things in."""
+    return Path(config.home) if config.home else default_home()
+
+
+def section(config: Config, found: registry.Found) -> Any:
+    """A device's section of the configuration; None for a device that has none.
+
+    Raises ConfigError.
+    """
+    if found.device.Config is None:
+        return None
+    name, spelled = _section_names(found.name)
+    values = {**config.sections.get(name, {}), **config.sections.get(spelled, {})}
+    where = f"{config.file or 'the configuration'}: [{name}]"
+    return convert(values, found.device.Config, where)
+
+
+def _section_names(device: str) -> tuple[str, str]:
+    name = device.partition("@")[0]
+    # The environment names `[receipt-log]` by `_`, as its variables have no dash.
+    return name, name.replace("-", "_")
 
 
 def names_device(path: str) -> bool:
