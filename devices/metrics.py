@@ -68,9 +68,9 @@ class MetricsDevice(Device):
     async def index(self, base: Any, request: Message) -> Message:
         """GET: every number, for Prometheus."""
         self._check(request)
-        found = await state(self.node)
-        foreign = await self._of_backend()
         snapshot = await self._snapshot()
+        found = await state(self.node, snapshot)
+        foreign = await self._of_backend()
         accept = request.get("accept")
         body, content_type = await asyncio.to_thread(
             exposition.render,
@@ -85,7 +85,8 @@ class MetricsDevice(Device):
     async def summary(self, base: Any, request: Message) -> Message:
         """GET: how the node stands, as JSON: state, rates, latencies, nodes, processes."""
         self._check(request)
-        whole = summary(await state(self.node), await self._snapshot())
+        snapshot = await self._snapshot()
+        whole = summary(await state(self.node, snapshot), snapshot)
         return {
             "content-type": "application/json",
             "cache-control": "no-store",
@@ -180,7 +181,11 @@ def _process(snapshot: Snapshot) -> tuple[int, float]:
 
 def _counts(snapshot: Snapshot) -> Snapshot:
     """Only what a process leaves behind when it ends."""
-    return {**snapshot, "gauges": {}, "rates": {}, "processes": []}
+    nodes = {
+        id: {**one, "latency": 0.0, "seen": 0, "last_error": ""}
+        for id, one in snapshot["nodes"].items()
+    }
+    return {**snapshot, "gauges": {}, "rates": {}, "nodes": nodes, "processes": []}
 
 
 def _network(text: str) -> Network:

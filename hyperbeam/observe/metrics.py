@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from time import time
-from typing import Any
+from typing import Any, Protocol
 
 from . import process
 from .families import COUNTERS, HISTOGRAMS, OTHER, Family
@@ -22,7 +22,8 @@ Snapshot = dict[str, Any]
 
 `counters`: `{family: [[labels, value], ...]}`; `histograms`: `{family: [[labels, counts,
 sum], ...]}`; `gauges`: `{name: value}`; `rates`: `{name: per second}`, over the last minute;
-`processes`: what each process uses.
+`nodes`: `{id: {failures, latency, seen, last_error}}`, `latency` being the sum of what `seen`
+processes know; `processes`: what each process uses.
 """
 
 BOUNDS = {"route": 256, "node": 256, "model": 64, "reason": 64, "outcome": 32}
@@ -34,6 +35,19 @@ RATE_OVER = 60
 RATES = ("requests", "errors", "prompt_tokens", "completion_tokens", "chunks")
 
 log = logging.getLogger("hyperbeam.metrics")
+
+
+class SeenNode(Protocol):
+    """What a process knows of a node: seconds to its first byte (0: unknown), failures."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def latency(self) -> float: ...
+    @property
+    def failures(self) -> int: ...
+    @property
+    def last_error(self) -> str: ...
 
 
 class _Label:
@@ -68,12 +82,14 @@ class Metrics:
     """The counts of one process. Called on its event loop, but for `committed`.
 
     `role` names the process. `others`, where set, gives the snapshots of the other processes
-    of the node: the supervisor's way to its workers.
+    of the node: the supervisor's way to its workers. `nodes` gives the route table's nodes as
+    this process knows them.
     """
 
     def __init__(self, role: str = "node") -> None:
         self.role = role
         self.others: Callable[[], Awaitable[Sequence[Snapshot]]] | None = None
+        self.nodes: Callable[[], Sequence[SeenNode]] = tuple
         self._started = time()
         self._labels = {name: _Label(bound) for name, bound in BOUNDS.items()}
         self._counters: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in COUNTERS}
@@ -210,6 +226,7 @@ class Metrics:
             "histograms": histograms,
             "gauges": {name: _read(name, read) for name, read in self._gauges.items()},
             "rates": self._rates(),
+            "nodes": {one.id: _node(one) for one in self.nodes()},
             "processes": [process.usage(self.role, self._started)],
         }
 
@@ -250,13 +267,15 @@ class Metrics:
 def merge(snapshots: Iterable[Snapshot]) -> Snapshot:
     """The sum of the processes' snapshots."""
     merged: Snapshot = {"counters": {}, "histograms": {}, "gauges": {}, "rates": {}}
-    merged["processes"] = []
+    merged |= {"nodes": {}, "processes": []}
     for snapshot in snapshots:
         _merge_counters(merged["counters"], snapshot["counters"])
         _merge_histograms(merged["histograms"], snapshot["histograms"])
         for name in ("gauges", "rates"):
             for key, value in snapshot[name].items():
                 merged[name][key] = merged[name].get(key, 0) + value
+        for id, one in snapshot["nodes"].items():
+            merged["nodes"][id] = _both(merged["nodes"].get(id), one)
         merged["processes"] += snapshot["processes"]
     return {
         **merged,
@@ -289,6 +308,26 @@ def _merge_histograms(into: dict[str, Any], histograms: Mapping[str, Any]) -> No
                 sums[key] = [a + b for a, b in zip(before, counts, strict=True)], sum_before + total
             else:
                 sums[key] = list(counts), total
+
+
+def _node(one: SeenNode) -> dict[str, Any]:
+    return {
+        "failures": one.failures,
+        "latency": one.latency,
+        "seen": int(one.latency > 0),
+        "last_error": one.last_error,
+    }
+
+
+def _both(one: Mapping[str, Any] | None, other: Mapping[str, Any]) -> dict[str, Any]:
+    if one is None:
+        return dict(other)
+    return {
+        "failures": one["failures"] + other["failures"],
+        "latency": one["latency"] + other["latency"],
+        "seen": one["seen"] + other["seen"],
+        "last_error": one["last_error"] or other["last_error"],
+    }
 
 
 def _read(name: str, read: Callable[[], float]) -> float:

@@ -27,16 +27,19 @@ _LATENCIES = ("request_seconds", "first_byte_seconds", "chunk_gap_seconds")
 State = dict[str, Any]
 
 
-async def state(node: Node) -> State:
+async def state(node: Node, snapshot: Snapshot) -> State:
     """`version`, `address`, `started` (seconds since 1970), `serving`, `backend`, `nodes`,
     `routes`, `store`.
 
-    `serving`: the node takes requests, and of the route table's nodes at least one can be
-    asked (or it has none). `backend`: its `status` is one of BACKEND_STATES.
+    `snapshot`: of all processes. `serving`: the node takes requests, and of the route table's
+    nodes at least one can be asked (or it has none). `backend`: its `status` is one of
+    BACKEND_STATES.
     """
     from .. import __version__
 
-    nodes = [asdict(one) for one in node.dispatch.nodes()]
+    nodes = [
+        {**asdict(one), **_seen(snapshot["nodes"].get(one.id))} for one in node.dispatch.nodes()
+    ]
     usable = not nodes or any(one["state"] in _USABLE for one in nodes)
     return {
         "version": __version__,
@@ -152,6 +155,17 @@ async def _backend(node: Node) -> dict[str, str]:
         "kind": str(said.get("backend") or ""),
         "model": str(said.get("model") or ""),
         "detail": str(said.get("detail") or ""),
+    }
+
+
+def _seen(found: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What all processes together know of a node."""
+    if found is None:
+        return {}
+    return {
+        "latency": found["latency"] / max(1, found["seen"]),
+        "failures": found["failures"],
+        "last_error": found["last_error"],
     }
 
 

@@ -1,4 +1,5 @@
 import asyncio
+from types import SimpleNamespace
 
 import msgpack
 import pytest
@@ -30,6 +31,7 @@ def filled() -> Metrics:
     metrics.attested(1.5, "ok")
     metrics.committed(0.004)
     metrics.gauge("in_flight", lambda: 3)
+    metrics.nodes = lambda: [SimpleNamespace(id="n", latency=0.5, failures=2, last_error="e")]
     metrics.counter("receipts", ("stored",), lambda: 9)
     return metrics
 
@@ -60,6 +62,7 @@ async def test_the_sum_of_two_processes_is_twice_the_one() -> None:
     for name in HISTOGRAMS:
         assert observed(both, name) == {k: 2 * v for k, v in observed(one, name).items()}
     assert both["gauges"] == {"in_flight": 6}
+    assert both["nodes"] == {"n": {"failures": 4, "latency": 1.0, "seen": 2, "last_error": "e"}}
     assert len(both["processes"]) == 2
     assert merge([both]) == both
 
