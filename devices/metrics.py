@@ -14,7 +14,7 @@ import msgspec
 from hyperbeam import ConfigError, Device, Forbidden, HyperbeamError, Message, key
 from hyperbeam.errors import MethodNotAllowed
 from hyperbeam.observe import exposition, reexport
-from hyperbeam.observe.metrics import Snapshot, merge
+from hyperbeam.observe.snapshot import Snapshot, merge
 from hyperbeam.observe.state import gauges, state, summary
 
 if TYPE_CHECKING:

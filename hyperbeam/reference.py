@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from .config import Config, HTTPConfig, LogConfig, ReceiptsConfig, StoreConfig, TracingConfig
+from .observe.logging import TOPICS
 from .registry import discover
 
 _HEAD = """\
@@ -37,10 +38,12 @@ something wins:
 5. the default
 
 A setting that does not exist or does not fit is refused by name, exit status 2. `HB_MODELS` is
-the folder of the model files. `HB_PRINT=http,inference` shows log topics in full, `all` every
-one: `node`, `resolver`, `http`, `relay`, `inference`, `devices`,
-`keys`, `receipts`, `receipt_log`, `sev_gpu`, `snp`, `backend.llama`. None shows a
-prompt, an answer or a secret, but the last: the engine quotes what it cannot read of a request.
+the folder of the model files.
+
+`HB_PRINT=http,inference` shows log topics in full, `all` every one. There is:
+{topics}.
+None shows a prompt, an answer or a secret, but `backend.llama`: the engine quotes what it cannot
+read of a request. [observe.md](observe.md) has the rest of the log.
 """
 _NOT_IN_FILE = frozenset({"http", "store", "receipts", "log", "tracing", "sections", "file"})
 
@@ -100,7 +103,9 @@ def _field_docs(struct: type) -> dict[str, str]:
 
 def markdown() -> str:
     """docs/config.md."""
-    return f"{_INTRODUCTION}\n```toml\n{commented_config()}```\n"
+    topics = textwrap.fill(", ".join(f"`{topic}`" for topic in TOPICS), 98)
+    introduction = _INTRODUCTION.replace("{topics}", topics)
+    return f"{introduction}\n```toml\n{commented_config()}```\n"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from .families import COUNTERS, HISTOGRAMS, PREFIX
-from .metrics import Snapshot
+from .snapshot import Snapshot
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

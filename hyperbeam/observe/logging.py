@@ -26,6 +26,7 @@ TOPICS = (
     "backend",
     "backend.llama",
     "backend.sglang",
+    "backend.url",
     "devices",
     "http",
     "inference",

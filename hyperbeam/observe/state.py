@@ -12,7 +12,7 @@ from ..errors import HyperbeamError
 from .exposition import Gauge
 from .families import HISTOGRAMS
 from .histogram import quantile
-from .metrics import Snapshot
+from .snapshot import Snapshot
 
 if TYPE_CHECKING:
     from ..node import Node

@@ -5,7 +5,8 @@ import msgpack
 import pytest
 
 from hyperbeam.observe.families import COUNTERS, HISTOGRAMS, endpoint
-from hyperbeam.observe.metrics import BOUNDS, Metrics, Snapshot, merge
+from hyperbeam.observe.metrics import BOUNDS, Metrics
+from hyperbeam.observe.snapshot import Snapshot, merge
 
 
 def counts(snapshot: Snapshot, name: str) -> dict[tuple[str, ...], float]:
