@@ -1,5 +1,17 @@
 """Routes: rules from a path to the backends that answer it."""
 
-from .table import Route, RouteNode, RouteTable, load_routes
+from .reading import load_routes, parse_routes
+from .strategy import Ask
+from .table import HealthCheck, Route, RouteLimits, RouteNode, RouteTable, Timeouts
 
-__all__ = ["Route", "RouteNode", "RouteTable", "load_routes"]
+__all__ = [
+    "Ask",
+    "HealthCheck",
+    "Route",
+    "RouteLimits",
+    "RouteNode",
+    "RouteTable",
+    "Timeouts",
+    "load_routes",
+    "parse_routes",
+]

@@ -1,48 +1,18 @@
-"""The route table: read from routes.toml, matched for every path that names no device.
+"""The route table: what routes and their nodes say, and which route a path takes.
 
 Field names are upstream's (dev_router), so that an operator's table carries over.
 """
 
 from __future__ import annotations
 
-import re
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import msgspec
-import re2
+from ..errors import NoRoute
+from ..message import Message
 
-from ..config import Seconds, convert
-from ..errors import ConfigError, NoRoute
-from ..message import Message, is_device_name
-
-_LOCAL = "local"
-_URL = re.compile(r"[!-~]+")
-
-
-class _NodeFields(msgspec.Struct, forbid_unknown_fields=True):
-    backend: str = ""
-    prefix: str = ""
-    suffix: str = ""
-    match: str = ""
-    replace: str = msgspec.field(default="", name="with")
-
-
-class _RouteFields(msgspec.Struct, forbid_unknown_fields=True):
-    template: str | dict[str, str]
-    node: str | _NodeFields | None = None
-    nodes: list[str | _NodeFields] = []
-    priority: int = 0
-    device: str = ""
-    timeout: Seconds = 600.0
-
-
-class _TableFields(msgspec.Struct, forbid_unknown_fields=True):
-    routes: list[_RouteFields] = []
+LOCAL = "local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +82,19 @@ class RouteNode:
         return f"{self.prefix}/{path.lstrip('/')}{self.suffix}"
 
     def describe(self) -> Message:
-        """The node's fields as the table has them."""
+        """The node's fields as the table has them, of its headers the names."""
         fields = {
             "backend": self.backend,
             "prefix": self.prefix,
             "suffix": self.suffix,
             "match": self.match.pattern if self.match is not None else "",
             "with": self.replace,
+            "wallet": self.wallet,
+            "models": list(self.models),
+            "headers": [name for name, _ in self.headers],
+            "auth": "" if self.auth == "none" else self.auth,
+            "weight": "" if self.weight == 1.0 else self.weight,
+            "health": _public(self.health) if self.health is not None else "",
         }
         return {name: value for name, value in fields.items() if value}
 
@@ -155,21 +131,49 @@ class Route:
         """The route's fields as the table has them."""
         message: Message = {
             "template": self.template if isinstance(self.template, str) else dict(self.template),
-            "nodes": [node.describe() for node in self.nodes],
+            "nodes": [self._describe(node) for node in self.nodes],
             "priority": self.priority,
-            "timeout": self.timeouts.first_byte,
+            "timeout": describe_times(self.timeouts),
+            "strategy": self.strategy,
+            "retries": self.retries,
         }
         if self.device:
             message["device"] = self.device
+        if self.limits != RouteLimits():
+            message["limits"] = _public(self.limits)
+        if self.choose != 1 or self.responses != 1:
+            message["choose"] = self.choose
+            message["parallel"] = self.parallel
+            message["responses"] = self.responses
+            message["stop-after"] = self.stop_after
+        if self.idempotent:
+            message["idempotent"] = True
+        return message
+
+    def _describe(self, node: RouteNode) -> Message:
+        message = node.describe()
+        if node.timeouts != self.timeouts:
+            message["timeout"] = describe_times(node.timeouts)
         return message
 
 
 class RouteTable:
     """Routes in the order in which they are tried: by priority, then as written."""
 
-    def __init__(self, routes: list[Route], source: str = "") -> None:
+    def __init__(self, routes: list[Route], source: str = "", text: str = "") -> None:
         self.routes = sorted(routes, key=lambda route: route.priority)
         self.source = source
+        self.text = text
+        """The TOML that it was read from."""
+
+    def nodes(self) -> Iterator[RouteNode]:
+        """Every node once, as the first route that has it says."""
+        seen = set()
+        for route in self.routes:
+            for node in route.nodes:
+                if node.id not in seen:
+                    seen.add(node.id)
+                    yield node
 
     def match(self, path: str, request: Mapping[str, Any]) -> Route | None:
         """The first route for `path`, or None; its query and needless slashes do not count."""
@@ -189,101 +193,12 @@ class RouteTable:
         return route
 
 
-def load_routes(path: Path) -> RouteTable:
-    """Read a table. Raises ConfigError with the file, the route and what is wrong with it."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
-    fields = convert(values, _TableFields, str(path))
-    routes = [_route(each, f"{path}: route {n}") for n, each in enumerate(fields.routes, 1)]
-    return RouteTable(routes, str(path))
+def describe_times(times: Timeouts) -> float | Message:
+    """As a table has them: one number where that says it all."""
+    if times == Timeouts(first_byte=times.idle, idle=times.idle):
+        return times.idle
+    return _public(times)
 
 
-def _route(fields: _RouteFields, where: str) -> Route:
-    template = fields.template
-    patterns = {"path": template} if isinstance(template, str) else dict(template)
-    if not patterns:
-        raise ConfigError(f"{where}: an empty template matches nothing; name a path")
-    compiled = {name: _regex(text, f"{where}: template") for name, text in patterns.items()}
-    if fields.node is not None and fields.nodes:
-        raise ConfigError(f"{where}: it has both node and nodes; write them all into nodes")
-    written = [fields.node] if fields.node is not None else fields.nodes
-    nodes = [_node(each, where) for each in written]
-    if not nodes:
-        raise ConfigError(f'{where}: it has no nodes; write nodes = [{{ backend = "local" }}]')
-    if fields.device:
-        if not is_device_name(fields.device):
-            raise ConfigError(
-                f"{where}: device {fields.device!r} is not a name such as inference@1.0"
-            )
-        if any(not node.backend for node in nodes):
-            raise ConfigError(
-                f"{where}: a route with a device takes nodes with a backend only; "
-                "leave `device` out to relay to other nodes"
-            )
-    elif any(node.backend for node in nodes):
-        raise ConfigError(
-            f'{where}: backend = "local" is reached by a device only; add device = "inference@1.0"'
-        )
-    timeouts = Timeouts(first_byte=fields.timeout, idle=fields.timeout)
-    for node in nodes:
-        node.timeouts = timeouts
-    name = f"{fields.priority} {template}"
-    return Route(template, nodes, fields.priority, fields.device, timeouts, compiled, name)
-
-
-def _node(written: str | _NodeFields, where: str) -> RouteNode:
-    fields = _NodeFields(prefix=written) if isinstance(written, str) else written
-    if bool(fields.backend) == bool(fields.prefix):
-        raise ConfigError(f'{where}: a node has either backend = "local" or prefix = "http://..."')
-    if fields.backend and fields.backend != _LOCAL:
-        raise ConfigError(f'{where}: backend {fields.backend!r}: there is only "local"')
-    if fields.prefix:
-        _check_url(fields.prefix, where)
-    match = _regex(fields.match, f"{where}: match") if fields.match else None
-    if match is None and fields.replace:
-        raise ConfigError(f"{where}: with = {fields.replace!r} stands without a match")
-    groups = [int(number) for number in re.findall(r"\\(\d)", fields.replace)]
-    if match is not None and groups and max(groups) > match.groups:
-        raise ConfigError(
-            f"{where}: with = {fields.replace!r} names group {max(groups)}, "
-            f"but match has {match.groups}"
-        )
-    prefix = fields.prefix.rstrip("/")
-    name = " ".join(filter(None, (fields.backend, prefix, fields.suffix, fields.match)))
-    return RouteNode(name, fields.backend, prefix, fields.suffix, match, fields.replace)
-
-
-def _check_url(prefix: str, where: str) -> None:
-    try:
-        parts = urlsplit(prefix if _URL.fullmatch(prefix) else "")
-        port_is_sound = parts.port is None or parts.port > 0
-    except ValueError:
-        port_is_sound = False
-        parts = urlsplit("")
-    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_sound:
-        raise ConfigError(f"{where}: prefix {prefix!r} is not a URL such as http://127.0.0.1:8000")
-    if parts.query or parts.fragment:
-        raise ConfigError(f"{where}: prefix {prefix!r} has a query; that is what suffix is for")
-    if parts.username or parts.password:
-        raise ConfigError(
-            f"{where}: a secret does not belong into the table: take it out of the URL"
-        )
-
-
-def _regex(text: str, where: str) -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        return re2.compile(text, options)
-    except re2.error as error:
-        raise ConfigError(f"{where}: {text!r} is no pattern: {_text(error)}") from None
-
-
-def _text(error: Exception) -> str:
-    reason = error.args[0] if error.args else error
-    return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+def _public(value: Timeouts | HealthCheck | RouteLimits) -> Message:
+    return {name.replace("_", "-"): getattr(value, name) for name in value.__slots__}

@@ -12,6 +12,10 @@ from hyperbeam.routing import RouteTable, load_routes
 ROOT = Path(__file__).parents[3]
 
 
+A = '[[routes]]\ntemplate = "/a"\nnode = "http://h"\n'
+ONE = '[[routes]]\ntemplate = "/a"\nnodes = [{{ prefix = "http://h", {} }}]'
+
+
 def table(folder: Path, text: str) -> RouteTable:
     file = folder / "routes.toml"
     file.write_text(text)
@@ -118,7 +122,6 @@ def test_no_path_adds_to_the_host(tmp_path: Path, node: str, path: str) -> None:
             '[[routes]]\ntemplate = "/a"\nnodes = [{ backend = "local", prefix = "http://h" }]',
             ["either"],
         ),
-        ('[[routes]]\ntemplate = "/a"\nnode = "http://h"\ndevice = "inference@1.0"', ["device"]),
         ('[[routes]]\ntemplate = "/a"\nnodes = [{ backend = "local" }]\ndevice = "x"', ["'x'"]),
         ('[[routes]]\ntemplate = "/a"\nnode = "http://h"\nstrategie = "Random"', ["strategie"]),
         ('[[routes]]\ntemplate = "/a"\nnode = "http://h"\npriority = "high"', ["priority"]),
@@ -135,6 +138,31 @@ def test_no_path_adds_to_the_host(tmp_path: Path, node: str, path: str) -> None:
         ('[[routes]]\ntemplate = "/a"\nnode = "http://h"\nnodes = ["http://i"]', ["both"]),
         ("template = 1", ["template"]),
         ("[[routes]\n", ["line 1"]),
+        (A + 'strategy = "Least-loaded"', [":4: ", "did you mean 'Least-Loaded'"]),
+        (A + 'strategy = "Fastest"', ["Round-Robin", "Prefix-Affinity"]),
+        (A + 'strategy = "Nearest"', ["wallet"]),
+        (A + "timeout = 0", [":4: ", "timeout"]),
+        (A + "timeout = { first-bite = 1 }", [":4: ", "did you mean 'first-byte'"]),
+        (A + "limits = { in-flight = -1 }", [":4: ", "in-flight"]),
+        (A + 'health = "health"', [":4: ", "/health"]),
+        (A + "responses = 2", [":4: ", "1 nodes"]),
+        (A + "retries = 1.5", ["retries"]),
+        (A + "\n[[routes]]\n" + 'template = "/a"\nnode = "http://i"', [":6: ", "route 1"]),
+        (ONE.format('auth = "sk-1234567890abcdef"'), ["auth", "env:NAME"]),
+        (ONE.format('auth = "env:NO_SUCH_VARIABLE"'), ["NO_SUCH_VARIABLE is not set"]),
+        (ONE.format('auth = "file:/no/such"'), ["cannot be read"]),
+        (ONE.format("headers = { Authorization = 'Bearer x' }"), ["a secret", "env:NAME"]),
+        (ONE.format("headers = { x-key = 'hf_AbCdEfGhIjKlMnOpQrStUv' }"), ["a secret"]),
+        (ONE.format("headers = { x-a = 'AbCdEfGhIjKlMnOpQrStUvWxYz012345' }"), ["a secret"]),
+        (ONE.format("suffix = '?api_key=1'"), ["a secret"]),
+        (ONE.format('headers = { host = "x" }'), ["host"]),
+        (ONE.format('headers = { "a b" = "x" }'), ["a b"]),
+        (ONE.format('opts = { auth = "forward" }, auth = "forward"'), ["twice"]),
+        (ONE.format("weight = 0"), ["weight"]),
+        (ONE.format('prefx = "x"'), ["did you mean 'prefix'", ":3: "]),
+        ('[[routes]]\ntemplate = "/a"\nnodes = ["http://h", "http://h/"]', ["stands twice"]),
+        ('[[routes]]\ntemplate = "/(a)\\\\1"\nnode = "http://h"', ["backreference"]),
+        ('[[routes]]\ntemplate = "/' + "(a{1000}){999}" + '"\nnode = "http://h"', ["no pattern"]),
     ],
 )
 def test_a_broken_table_is_refused_by_name(tmp_path: Path, text: str, names: list[str]) -> None:
