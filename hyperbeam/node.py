@@ -100,7 +100,7 @@ class Node:
             body_timeout=http.body_timeout,
             keep_alive_comment=http.keep_alive_comment,
             hosts=http.hosts if _is_loopback(http.host) else None,
-            watch=Watch(self.metrics, access=self.config.log.access, tracing=self.tracing),
+            watch=Watch(self.metrics, access=_access(self.config), tracing=self.tracing),
         )
         self._measure()
         self._found: dict[str, registry.Found] = {}
@@ -367,6 +367,10 @@ def _steps(path: str, request: Message) -> list[Step]:
         if step.message.keys() & own.keys():
             step.message.update(own)
     return steps
+
+
+def _access(config: Config) -> bool:
+    return config.log.access or "access" in config.print
 
 
 def _is_loopback(host: str) -> bool:
