@@ -19,6 +19,8 @@ from ..verify import jcs
 
 V = "hyperbeam.model/1"
 _CHUNK = 1 << 20
+_DOCUMENTS = frozenset({".gif", ".jpeg", ".jpg", ".md", ".pdf", ".png", ".svg", ".webp"})
+_NOTICES = frozenset({"LICENCE", "LICENSE", "NOTICE", "README"})
 _PART = re.compile(r"(?P<stem>.+)-[0-9]{5}-of-(?P<count>[0-9]{5})\.gguf\Z")
 
 Stamp = tuple[int, int, int, int, int]
@@ -68,6 +70,21 @@ def gguf_files(path: Path) -> dict[str, Path]:
         f"weights/{part:05}": path.with_name(f"{found['stem']}-{part:05}-of-{count}.gguf")
         for part in range(1, int(count) + 1)
     }
+
+
+def folder_files(folder: Path) -> dict[str, Path]:
+    """The files of a model's folder, by their paths in it, without hidden ones and documents."""
+    files = {}
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder)
+        if path.is_file() and not _is_aside(name):
+            files[name.as_posix()] = path
+    return files
+
+
+def _is_aside(name: Path) -> bool:
+    hidden = any(part.startswith(".") for part in name.parts)
+    return hidden or name.suffix.lower() in _DOCUMENTS or name.stem.upper() in _NOTICES
 
 
 class ModelFiles:
@@ -137,4 +154,9 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def _said(name: str, path: Path) -> str:
-    return f"the model's {name.partition('/')[0]} file {path.name}"
+    kind = name.partition("/")[0]
+    return (
+        f"the model's file {name}"
+        if name.endswith(path.name)
+        else (f"the model's {kind} file {path.name}")
+    )
