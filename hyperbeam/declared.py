@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -16,7 +16,6 @@ from .verify import jcs
 
 if TYPE_CHECKING:
     from .config import Config
-    from .device import Device
     from .registry import Found
     from .routing import RouteTable
 
@@ -24,8 +23,18 @@ _OWN_PLACES = ("home", "file", "routes", "device_path", "sections")
 _SECRET = re.compile(r"(?:^|_)(?:token|secrets?|passwords?|credentials?|api_?keys?)\Z")
 
 
+class Configured(Protocol):
+    """A device, or what stands for one: its section of the configuration."""
+
+    @property
+    def config(self) -> Any: ...
+
+
 def facts(
-    config: Config, routes: RouteTable, devices: Mapping[str, Device], found: Mapping[str, Found]
+    config: Config,
+    routes: RouteTable,
+    devices: Mapping[str, Configured],
+    found: Mapping[str, Found],
 ) -> dict[str, Any]:
     """Settings without secrets and paths of this machine, routes, and the devices' code.
 

@@ -7,9 +7,10 @@ import contextlib
 import logging
 import os
 import signal
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import uvloop
@@ -20,6 +21,10 @@ from hyperbeam.device import Device
 from hyperbeam.errors import ConfigError
 from hyperbeam.observe import logging as log_output
 
+if TYPE_CHECKING:
+    from hyperbeam.serve.single import Single
+    from hyperbeam.serve.supervisor import Supervisor
+
 log = logging.getLogger("hyperbeam.node")
 
 
@@ -29,6 +34,7 @@ log = logging.getLogger("hyperbeam.node")
 @click.option("--profile", help="A set of defaults; `inference` starts the embedded model.")
 @click.option("--host", help="The address to listen on; 127.0.0.1 if nothing is said.")
 @click.option("--port", type=int, help="The port to listen on; 8734 if nothing is said.")
+@click.option("--workers", type=int, help="Processes that answer requests; 1 if nothing is said.")
 @click.option("--model", help="Model name, path of a .gguf file, or hub id.")
 @click.option("--routes", type=click.Path(), help="The route table.")
 @click.option("--device-path", multiple=True, type=click.Path(), help="A folder of devices.")
@@ -40,18 +46,20 @@ def serve(
     profile: str | None,
     host: str | None,
     port: int | None,
+    workers: int | None,
     model: str | None,
     routes: str | None,
     device_path: tuple[str, ...],
     print_: str | None,
     settings: tuple[str, ...],
 ) -> None:
-    """Start a node and keep it until Ctrl-C or SIGTERM."""
+    """Start a node and keep it until Ctrl-C or SIGTERM. SIGHUP reads the settings anew."""
     flags: dict[str, Any] = {
         "home": home,
         "profile": profile,
         "http.host": host,
         "http.port": port,
+        "workers": workers,
         "inference.model": model,
         "routes": routes,
         "device_path": list(device_path) or None,
@@ -62,36 +70,65 @@ def serve(
         if not equals or not name.strip():
             raise ConfigError(f"--set {setting}: write it as SECTION.KEY=VALUE")
         flags[name.strip()] = value.strip()
-    config = configuration.load(file, flags=flags)
+
+    def reread() -> Config:
+        return configuration.load(file, flags=flags)
+
+    config = reread()
     log_output.setup(config.print, config.log)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(config))
+        runner.run(_run(config, reread))
 
 
-async def _run(config: Config) -> None:
-    from hyperbeam.node import Node, routes_file
+def _service(config: Config, reread: Callable[[], Config]) -> Single | Supervisor:
+    if config.workers > 1:
+        from hyperbeam.serve.supervisor import Supervisor
 
-    node = Node(config)
-    stop, hurry = asyncio.Event(), asyncio.Event()
+        return Supervisor(config, reread)
+    from hyperbeam.serve.single import Single
+
+    return Single(config, reread)
+
+
+async def _run(config: Config, reread: Callable[[], Config]) -> None:
     loop = asyncio.get_running_loop()
     # Keys that are not async wait in these; they are made as they are needed.
     loop.set_default_executor(ThreadPoolExecutor(64, "key"))
+    service = _service(config, reread)
+    node = service.node
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    reloads: set[asyncio.Task[None]] = set()
+    had_terminal = _has_terminal()
 
     def on_signal() -> None:
         if stop.is_set():
             hurry.set()
         stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # `nohup` has HUP ignored, and so it stays.
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, on_signal)
-    await node.start()
+    def on_hangup() -> None:
+        # A terminal that closes sends this too, and then there is nobody left to serve for.
+        if had_terminal and not _has_terminal():
+            on_signal()
+        elif started and not stop.is_set():
+            reload = loop.create_task(service.reload())
+            reloads.add(reload)
+            reload.add_done_callback(reloads.discard)
+
+    started = False
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    # `nohup` has HUP ignored, and so it stays.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGHUP, on_hangup)
+    await service.start()
+    started = True
     http = config.http
     base = f"http://{_url_host(http.host)}:{node.server.port}"
     _say(f"hyperbeam listens on {base}")
-    _say(f"  routes  {routes_file(config)}")
+    _say(f"  routes  {node.routes.source}")
     _say(f"  home    {_shown(node.home)}")
+    if config.workers > 1:
+        _say(f"  workers {config.workers}")
     waiting = asyncio.create_task(_announce(list(node.devices.values()), base))
     try:
         await stop.wait()
@@ -99,17 +136,27 @@ async def _run(config: Config) -> None:
         waiting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await waiting
-        running = node.server.in_flight
+        for reload in reloads:
+            reload.cancel()
+        running = await service.running()
         if running:
             _say(f"finishing {running} running (Ctrl-C again: cut them)")
-        ending = asyncio.create_task(node.stop(http.drain))
+        ending = asyncio.create_task(service.stop(node.config.http.drain))
         hurrying = asyncio.create_task(hurry.wait())
         await asyncio.wait((ending, hurrying), return_when=asyncio.FIRST_COMPLETED)
         if hurry.is_set():
-            await node.server.drain(0)
+            await service.cut()
         hurrying.cancel()
         await ending
         _say("stopped")
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def _say(line: str) -> None:

@@ -85,7 +85,7 @@ class Server:
         self._port = port
         self._hosts = None if hosts is None else Hosts(hosts)
         self._keep_alive_comment = keep_alive_comment
-        self._sockets: Sequence[socket.socket] = ()
+        self.sockets: Sequence[socket.socket] = ()
         self._servers: list[asyncio.Server] = []
         self._state = ServerState()
         self._closed = asyncio.Event()
@@ -106,9 +106,9 @@ class Server:
 
         Raises ConfigError where the address is taken or not to be had.
         """
-        self._sockets = await listening.bind(self.host, self._port)
-        self._port = self._sockets[0].getsockname()[1]
-        return self._sockets
+        self.sockets = await listening.bind(self.host, self._port)
+        self._port = self.sockets[0].getsockname()[1]
+        return self.sockets
 
     async def start(self, sockets: Sequence[socket.socket] = ()) -> None:
         """Answer on `sockets`, which listen already, or those that `bind` makes."""
@@ -182,7 +182,7 @@ class Server:
         for server in self._servers:
             server.close()
         if not self._servers:
-            listening.close(self._sockets)
+            listening.close(self.sockets)
         for connection in self._connections():
             connection.shutdown()
 

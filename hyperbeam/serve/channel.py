@@ -49,7 +49,7 @@ class Channel:
 
     async def open(self) -> None:
         """Begin to read. `ended` is set once the other end has gone, or `close` was called."""
-        reader, self._writer = await asyncio.open_connection(sock=self._sock)
+        reader, self._writer = await asyncio.open_unix_connection(sock=self._sock)
         self._reading = asyncio.create_task(self._read(reader), name="channel")
 
     async def close(self) -> None:

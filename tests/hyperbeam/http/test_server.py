@@ -383,7 +383,7 @@ async def test_a_retired_server_answers_what_its_connections_ask(
 async def test_two_processes_may_listen_on_one_socket(serve: Any, connect: Any) -> None:
     first = await serve(hello)
     second = Server(Handler(hello))
-    copy = first._sockets[0].dup()
+    copy = first.sockets[0].dup()
     copy.setblocking(False)
     await second.start([copy])
     assert second.port == first.port
