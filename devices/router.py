@@ -1,14 +1,16 @@
-"""router@1.0: the route table as it is read now. Source: upstream dev_router."""
+"""router@1.0: the route table as it is in use. Source: upstream dev_router."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from hyperbeam import BadRequest, Device, Message, key
+from hyperbeam.routing import Ask
+from hyperbeam.routing.strategy import order
 
 
 class Router(Device):
-    """Shows the routes and says which one a path would take."""
+    """Shows the routes, how their nodes do, and which one a path would take."""
 
     name = "router@1.0"
 
@@ -18,8 +20,37 @@ class Router(Device):
         return [route.describe() for route in self.node.routes.routes]
 
     @key
+    async def status(self, base: Any, request: Message) -> Message:
+        """How many routes serve, and why the file's last change does not ("": it does)."""
+        table = self.node.routes
+        return {"routes": len(table.routes), "error": self.node.board.get("routes-error", "")}
+
+    @key
+    async def nodes(self, base: Any, request: Message) -> list[Message]:
+        """Every node of the routes: its state, requests in flight, latency and last error.
+
+        `latency`: seconds to the first byte; `since`: when the state began, ms since 1970.
+        """
+        return [
+            {
+                "id": node.id,
+                "state": node.state,
+                "in-flight": node.in_flight,
+                "latency": node.latency,
+                "failures": node.failures,
+                "last-error": node.last_error,
+                "since": node.since,
+                "models": list(node.models),
+            }
+            for node in self.node.dispatch.nodes()
+        ]
+
+    @key
     async def match(self, base: Any, request: Message) -> Message:
-        """The route of `route-path` and where it leads: /~router@1.0/match&route-path=/v1/models"""
+        """The route of `route-path` and where it leads: /~router@1.0/match&route-path=/v1/models
+
+        `target`: the nodes' addresses, in the order in which they would be tried now.
+        """
         path = request.get("route-path") or (
             base.get("route-path") if isinstance(base, dict) else None
         )
@@ -27,4 +58,5 @@ class Router(Device):
             raise BadRequest("say which path: &route-path=/v1/models", param="route-path")
         path = "/" + path.lstrip("/")
         route = self.node.routes.require(path, request)
-        return {**route.describe(), "target": [node.target(path) for node in route.nodes]}
+        nodes = order(route, route.nodes, Ask(path, request=request), self.node.dispatch)
+        return {**route.describe(), "target": [node.target(path) for node in nodes]}

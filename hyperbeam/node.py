@@ -34,6 +34,9 @@ from .path import Step, parse
 from .receipts import Receipts
 from .resolver import call, resolve_steps
 from .routing import Route, RouteTable, load_routes
+from .routing.backends import Backends
+from .routing.dispatch import Dispatcher
+from .routing.reload import RouteWatcher
 from .serve.board import Board
 from .serve.counters import Counters, LocalCounters
 from .store import LMDBStore, MemoryStore, Store
@@ -85,10 +88,16 @@ class Node:
             keeper=role != "worker",
         )
         self.upstream = Upstream()
+        self.backends = Backends()
+        self.dispatch = Dispatcher(
+            self.upstream, self.counters, self.backends, probing=role != "worker"
+        )
         self.devices: dict[str, Device] = {}
         self.failures: dict[str, str] = {}
         self.routes = RouteTable([])
+        self.watcher: RouteWatcher | None = None
         self.metrics = Metrics("node" if role == "single" else role)
+        self.dispatch.metrics = self.metrics
         self.tracing = open_tracing(self.config.tracing)
         http = self.config.http
         self.server = Server(
@@ -121,13 +130,18 @@ class Node:
             self.keys.open()
             self.receipts.open()
             self._load_devices()
-            self.routes = self._read_routes()
-            self._check_routes()
+            if self.role != "worker":
+                self.watcher = self._watch_routes()
+            self._take_routes(self._read_routes())
+            self._check_routes(self.routes)
             self._declare()
             await self._listen()
             self.metrics.start()
             await self._start_devices()
             self._declare()
+            await self.dispatch.start()
+            if self.watcher is not None:
+                self.watcher.start()
         except BaseException:
             await self.stop()
             raise
@@ -136,6 +150,8 @@ class Node:
     async def stop(self, drain: float = 0.0) -> None:
         """Finish running answers for at most `drain` seconds, then end everything."""
         try:
+            if self.watcher is not None:
+                await self.watcher.stop()
             await self.server.drain(drain)
         finally:
             while self._running:
@@ -148,6 +164,7 @@ class Node:
             self.metrics.stop()
             if self.tracing is not None:
                 await asyncio.to_thread(self.tracing.close)
+            await self.dispatch.stop()
             await self.upstream.close()
             try:
                 await self.receipts.close()
@@ -223,6 +240,25 @@ class Node:
                 message["param"] = error.param
         return {**message, **error.headers}
 
+    async def use_routes(self, table: RouteTable) -> None:
+        """Have `table` take the place of the routes, after a key set that says so.
+
+        Raises ConfigError for a route to a device that is not there; then nothing changes.
+        """
+        self._check_routes(table)
+        await asyncio.to_thread(self._declare, table)
+        self._take_routes(table)
+
+    def _take_routes(self, table: RouteTable) -> None:
+        self.routes = table
+        self.dispatch.use(table)
+
+    def _watch_routes(self) -> RouteWatcher:
+        def told(error: str) -> None:
+            self.board.publish("routes-error", error)
+
+        return RouteWatcher(routes_file(self.config), self.use_routes, told)
+
     def _read_routes(self) -> RouteTable:
         return load_routes(routes_file(self.config))
 
@@ -274,17 +310,17 @@ class Node:
                 reason = self.failures.get(name, "there is none of that name")
                 raise ConfigError(f"device {name} is required, but does not load: {reason}")
 
-    def _check_routes(self) -> None:
-        for number, route in enumerate(self.routes.routes, 1):
+    def _check_routes(self, table: RouteTable) -> None:
+        for route in table.routes:
             if route.device and route.device not in self.devices:
                 reason = self.failures.get(route.device, "there is none of that name")
                 raise ConfigError(
-                    f"{self.routes.source}: route {number}: device {route.device}: {reason}"
+                    f"{table.source}: the route {route.template}: device {route.device}: {reason}"
                 )
 
-    def _declare(self) -> None:
+    def _declare(self, table: RouteTable | None = None) -> None:
         """What the key set says of the settings, and of the devices as far as they started."""
-        facts = declared.facts(self.config, self.routes, self.devices, self._found)
+        facts = declared.facts(self.config, table or self.routes, self.devices, self._found)
         self.keys.set_node(facts)
 
     def _make(self, device: type[Device], config: Any) -> Device:

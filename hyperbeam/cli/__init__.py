@@ -12,6 +12,7 @@ from hyperbeam.errors import ConfigError, HyperbeamError
 
 from .init import init
 from .models import models
+from .routes import routes
 from .serve import serve
 from .status import status
 from .top import top
@@ -26,6 +27,7 @@ def cli() -> None:
 
 cli.add_command(serve)
 cli.add_command(models)
+cli.add_command(routes)
 cli.add_command(init)
 cli.add_command(verify)
 cli.add_command(status)

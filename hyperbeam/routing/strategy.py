@@ -44,6 +44,19 @@ class Load(Protocol):
         """A number that goes up by one each time."""
 
 
+class Idle:
+    """Nodes of which nothing is known."""
+
+    def in_flight(self, node: RouteNode) -> int:
+        return 0
+
+    def latency(self, node: RouteNode) -> float:
+        return 0.0
+
+    def turn(self, route: Route) -> int:
+        return 0
+
+
 Strategy = Callable[[Route, Sequence[RouteNode], Ask, Load], list[RouteNode]]
 
 

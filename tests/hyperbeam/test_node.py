@@ -209,7 +209,7 @@ async def test_a_route_to_a_device_that_is_not_there(start_node: StartNode, tmp_
     routes.write_text(
         '[[routes]]\ntemplate = "/a"\ndevice = "no@1.0"\nnodes = [{ backend = "local" }]'
     )
-    with pytest.raises(ConfigError, match=r"route 1: device no@1\.0"):
+    with pytest.raises(ConfigError, match=r"the route /a: device no@1\.0"):
         await start_node(routes=str(routes))
 
 

@@ -45,6 +45,14 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+def save(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
 def in_place(path: Path) -> None:
     path.write_text(TWO)
 
@@ -66,13 +74,13 @@ def same_size_and_time(path: Path) -> None:
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
-@pytest.mark.parametrize("save", [in_place, renamed, made_again, same_size_and_time])
+@pytest.mark.parametrize("way", [in_place, renamed, made_again, same_size_and_time])
 async def test_a_table_is_taken_however_it_is_saved(
-    file: Path, save: Callable[[Path], None]
+    file: Path, way: Callable[[Path], None]
 ) -> None:
     taken = Taken()
     watcher = taken.watch(file)
-    save(file)
+    way(file)
     assert await taken.tables.get() == "/two"
     assert watcher.error == ""
     await watcher.stop()
@@ -86,18 +94,18 @@ async def test_a_broken_table_changes_nothing_until_it_is_mended(file: Path) -> 
         (ONE + "colour = 1", "colour"),
         ("", "no routes"),
     ):
-        file.write_text(broken)
+        save(file, broken)
         assert said in await taken.errors.get()
         assert str(file) in watcher.error
-        file.write_text(TWO)
+        save(file, TWO)
         assert await taken.errors.get() == ""
         assert await taken.tables.get() == "/two"
-    file.unlink()
+    remove(file)
     assert "gone" in await taken.errors.get()
-    file.write_text(ONE)
+    save(file, ONE)
     assert await taken.tables.get() == "/one"
     taken.refuse = "no such device"
-    file.write_text(TWO)
+    save(file, TWO)
     while "no such device" not in watcher.error:
         await taken.errors.get()
     assert taken.tables.empty()
@@ -109,7 +117,7 @@ async def test_it_is_read_at_once_when_told(file: Path) -> None:
     watcher = RouteWatcher(file, taken.apply)
     await watcher.reload()
     assert await taken.tables.get() == "/one"
-    file.write_text("x")
+    save(file, "x")
     with pytest.raises(ConfigError):
         await watcher.reload()
     assert watcher.error
