@@ -6,8 +6,12 @@ import asyncio
 import logging
 import re
 import secrets
+from collections.abc import Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, Self
+
+import msgspec
 
 from hyperbeam import (
     BadGateway,
@@ -21,7 +25,9 @@ from hyperbeam import (
     key,
 )
 from hyperbeam.http.upstream import UpstreamResponse
-from hyperbeam.routing import Route, RouteNode
+from hyperbeam.routing import Route
+from hyperbeam.routing.lease import Lease
+from hyperbeam.routing.strategy import Ask
 
 _OURS = frozenset(
     {
@@ -69,7 +75,7 @@ class Relay(Device):
             return await self.node.resolve(
                 {"device": route.device}, {**request, "path": path, "method": _method(request)}
             )
-        return await self._send(route, path, request)
+        return await self._send(route, path, base, request)
 
     @key
     async def cast(self, base: Any, request: Message) -> str:
@@ -93,28 +99,66 @@ class Relay(Device):
         except Exception as error:
             log.warning("cast failed: %s", error)
 
-    async def _send(self, route: Route, path: str, request: Message) -> Any:
-        node = route.choose()
+    async def _send(self, route: Route, path: str, base: Any, request: Message) -> Any:
         body = request.get("relay-body", request.get("body", b""))
-        node.in_flight += 1
+        sent = _Request(
+            path,
+            _method(request),
+            self._headers(request),
+            body.encode() if isinstance(body, str) else bytes(body or b""),
+            route.responses > 1 or (route.parallel and route.choose > 1),
+        )
+        ask = Ask(
+            path=path,
+            client=request.get("priv", {}).get("client", ""),
+            model=_model(route, sent.body),
+            base=base,
+            request=request,
+        )
+
+        async def attempt(lease: Lease) -> Message | Stream:
+            return await self._attempt(lease, sent)
+
+        async def whole(lease: Lease) -> Message:
+            return await _whole(await self._attempt(lease, sent))
+
         try:
-            response = await self.node.upstream.request(
-                node.target(path),
-                _method(request),
-                self._headers(request),
-                body.encode() if isinstance(body, str) else bytes(body or b""),
-                first_byte_timeout=route.timeout,
-                idle_timeout=route.timeout,
-            )
-        except BaseException:
-            node.in_flight -= 1
-            raise
-        log.debug("%s%s answered %d", node.prefix, path.partition("?")[0][:500], response.status)
-        body_of = _Body(response, node)
+            if route.responses > 1:
+                replies = await self.node.dispatch.gather(route, ask, whole)
+                return {str(number): reply for number, reply in enumerate(replies, 1)}
+            return await self.node.dispatch.run(route, ask, attempt)
+        except NodeRefusal as refusal:
+            return refusal.reply
+
+    async def _attempt(self, lease: Lease, sent: _Request) -> Message | Stream:
+        url, own = lease.target(sent.path)
+        headers = sent.headers
+        if lease.node.headers:
+            names = {name.lower() for name, _ in own}
+            headers = [header for header in headers if header[0] not in names]
+        timeouts = lease.timeouts
+        response = await self.node.upstream.request(
+            url,
+            sent.method,
+            headers + own,
+            sent.body,
+            connect_timeout=timeouts.connect,
+            first_byte_timeout=timeouts.first_byte,
+            idle_timeout=timeouts.idle,
+            total_timeout=timeouts.total,
+            idempotent=lease.route.idempotent or None,
+        )
+        lease.first_byte()
+        log.debug(
+            "%s%s answered %d", lease.node.id, sent.path.partition("?")[0][:500], response.status
+        )
+        body = _Body(response, lease)
         try:
-            return await _reply(response, body_of, _method(request))
+            if response.status >= 400:
+                await _check(response, sent)
+            return await _reply(response, body, sent.method)
         except BaseException:
-            await body_of.aclose()
+            await response.aclose()
             raise
 
     def _headers(self, request: Message) -> list[tuple[bytes, bytes]]:
@@ -124,40 +168,78 @@ class Relay(Device):
             raise HyperbeamError(
                 "a route leads back to this node", status=508, error="loop_detected"
             )
-        names = request.get("priv", {}).get("request-headers", ())
+        private = request.get("priv", {})
+        named = "request-id" in private
         headers = [
             (name.encode("latin-1"), str(request[name]).encode("latin-1", "replace"))
-            for name in names
-            if name not in _OURS and name != "via" and name in request
+            for name in private.get("request-headers", ())
+            if name not in _OURS
+            and name != "via"
+            and name in request
+            and not (named and name == "x-request-id")
         ]
-        named = f"{via}, 1.1 {self._via}" if via else f"1.1 {self._via}"
-        return [*headers, (b"via", named.encode("latin-1", "replace"))]
+        own = f"{via}, 1.1 {self._via}" if via else f"1.1 {self._via}"
+        return [*headers, (b"via", own.encode("latin-1", "replace"))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What every node that is asked gets. `compared`: several are, and the best answer counts."""
+
+    path: str
+    method: str
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+    compared: bool
+
+
+class NodeRefusal(HyperbeamError):
+    """A node's own error reply: given to the client as it is, if no other node does better."""
+
+    def __init__(self, reply: Message, error: str, headers: Mapping[str, str]) -> None:
+        status = reply["status"]
+        super().__init__(
+            f"it answered with status {status}", error=error, status=status, headers=headers
+        )
+        self.reply = reply
+
+
+async def _check(response: UpstreamResponse, sent: _Request) -> None:
+    """Raise NodeRefusal for an error reply after which another node might do better."""
+    status = response.status
+    later = response.header(b"retry-after")
+    if status == 503 or (status == 429 and later is not None):
+        word = "overloaded"
+    elif 500 <= status < 600 and status != 501:
+        word = "backend_error"
+    elif sent.compared and status < 600:
+        word = "refused"
+    else:
+        return
+    message = _message(response, await response.read(_SMALL), sent.method)
+    raise NodeRefusal(message, word, {"retry-after": later.decode("latin-1")} if later else {})
 
 
 async def _reply(response: UpstreamResponse, body: _Body, method: str) -> Message | Stream:
     """The backend's reply: whole where it is small, else as a stream."""
     if not 200 <= response.status < 600:
         raise BadGateway(f"the backend answered with status {response.status}")
-    fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers]
-    hop = {
-        word.strip().lower()
-        for name, value in fields
-        if name == "connection"
-        for word in value.split(",")
-    }
-    kept = [(name, value) for name, value in fields if name not in _OURS and name not in hop]
-    types = [value for name, value in kept if name == "content-type"]
-    content_type = types[0] if types else "application/octet-stream"
-    kept = [(name, value) for name, value in kept if name != "content-type"]
     length = response.header(b"content-length") or b""
     small = length.isdigit() and int(length) <= _SMALL
-    if method == "HEAD" or response.status in (204, 304):
-        if length.isdigit():
-            kept.append(("content-length", length.decode()))
-    elif not small or content_type.startswith("text/event-stream"):
+    events = (response.header(b"content-type") or b"").startswith(b"text/event-stream")
+    if method != "HEAD" and response.status not in (204, 304) and (events or not small):
+        content_type, kept = _fields(response)
         return Stream(body, content_type, response.status, dict(kept))
-    data = await response.read(_SMALL)
+    message = _message(response, await response.read(_SMALL), method)
     await body.aclose()
+    return message
+
+
+def _message(response: UpstreamResponse, data: bytes, method: str) -> Message:
+    content_type, kept = _fields(response)
+    length = response.header(b"content-length") or b""
+    if (method == "HEAD" or response.status in (204, 304)) and length.isdigit():
+        kept.append(("content-length", length.decode()))
     return {
         "status": response.status,
         "content-type": content_type,
@@ -166,24 +248,74 @@ async def _reply(response: UpstreamResponse, body: _Body, method: str) -> Messag
     }
 
 
+def _fields(response: UpstreamResponse) -> tuple[str, list[tuple[str, str]]]:
+    """The content type, and the other headers that are not those of the connection."""
+    content_type = ""
+    kept = []
+    hop: set[str] = set()
+    for raw_name, raw_value in response.headers:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        if name == "connection":
+            hop.update(word.strip().lower() for word in value.split(","))
+        elif name == "content-type":
+            content_type = content_type or value
+        elif name not in _OURS:
+            kept.append((name, value))
+    if hop:
+        kept = [(name, value) for name, value in kept if name not in hop]
+    return content_type or "application/octet-stream", kept
+
+
+async def _whole(reply: Message | Stream) -> Message:
+    """One of several replies, as a message with a body of at most _SMALL bytes."""
+    if not isinstance(reply, Stream):
+        return {name: reply[name] for name in ("status", "content-type", "body")}
+    chunks, size = [], 0
+    async with aclosing(reply):
+        async for chunk in reply.source:
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > _SMALL:
+                raise BadGateway(
+                    f"one of the answers is over {_SMALL} bytes", error="response_too_large"
+                )
+    return {"status": reply.status, "content-type": reply.content_type, "body": b"".join(chunks)}
+
+
 class _Body:
     """A relayed stream; its node counts as busy until it is closed, begun or not."""
 
-    def __init__(self, response: UpstreamResponse, node: RouteNode) -> None:
+    def __init__(self, response: UpstreamResponse, lease: Lease) -> None:
         self._response = response
-        self._node: RouteNode | None = node
+        self._lease = lease
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> bytes:
-        return await anext(self._response)
+        try:
+            return await anext(self._response)
+        except HyperbeamError as error:
+            self._lease.failed(error)
+            raise
 
     async def aclose(self) -> None:
-        if self._node is not None:
-            self._node.in_flight -= 1
-            self._node = None
+        self._lease.close()
         await self._response.aclose()
+
+
+def _model(route: Route, body: bytes) -> str:
+    """The model that the body names, where the route's nodes differ in that."""
+    if not any(node.models for node in route.nodes):
+        return ""
+    try:
+        return msgspec.json.decode(body, type=_Asked).model
+    except msgspec.DecodeError:
+        return ""
+
+
+class _Asked(msgspec.Struct):
+    model: str = ""
 
 
 def _path(base: Any, request: Message) -> str:

@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import pytest
@@ -33,7 +32,7 @@ def test_a_file_is_read_again_when_it_has_changed(
     assert credentials.authorization(f"file:{path}", {}) == "Bearer one"
     other = tmp_path / "other"
     other.write_text("two\n")
-    os.replace(other, path)
+    other.replace(path)
     assert credentials.authorization(f"file:{path}", {}) == "Bearer two"
     path.write_text("")
     with pytest.raises(Unavailable):
