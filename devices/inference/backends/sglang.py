@@ -119,8 +119,9 @@ class SGLangBackend:
         said = self._listener.complaint
         end = child.last_exit
         if state == "failed" and end is not None:
-            if end.code == GIVE_UP and child.last_lines:
-                said = said or child.last_lines[-1]
+            if end.code == GIVE_UP:
+                said = said or "".join(child.last_lines[-1:])
+                return f"SGLang cannot run{_after(said)}"
             return f"SGLang cannot run: its process {end.reason}{_after(said)}"
         if child.state == "restarting" and end is not None:
             return f"SGLang starts again: its process {end.reason}{_after(said)}"

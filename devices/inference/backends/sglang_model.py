@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from hyperbeam import ConfigError
@@ -57,7 +58,7 @@ def find(model: str, args: Sequence[str], environment: Mapping[str, str]) -> Sou
 def value_of(args: Sequence[str], flag: str) -> str:
     """The value of `flag` among command line arguments, the last one; "" without it."""
     found = ""
-    for word, following in zip(args, (*args[1:], ""), strict=True):
+    for word, following in zip_longest(args, args[1:], fillvalue=""):
         if word == flag:
             found = following
         elif word.startswith(f"{flag}="):

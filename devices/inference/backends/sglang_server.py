@@ -29,6 +29,9 @@ def serve() -> None:
     """Run the server to its end."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # without its bytecode SGLang takes a minute longer, and its children inherit the wish
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        os.execv(sys.executable, [sys.executable, __file__])
     _leave_own_folder()
     folder = Path(os.environ["HYPERBEAM_RUN_FOLDER"])
     launch = folder / LAUNCH
@@ -39,9 +42,6 @@ def serve() -> None:
     os.environ["TMPDIR"] = str(temporary)
     # programs that SGLang calls, such as ninja, lie beside its interpreter
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    # without its bytecode SGLang takes a minute longer
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    sys.dont_write_bytecode = False
     if importlib.util.find_spec("sglang") is None:
         _give_up(
             f"sglang is not installed for {sys.executable}: `pip install 'hyperbeam-node[sglang]'` "
