@@ -125,7 +125,7 @@ async def test_a_stream_that_nobody_reads_leaves_its_node_free(
 ) -> None:
     assert (await relaying.head("/v1/stream")).status_code == 200
     await asyncio.wait_for(backend[0].left.wait(), 10)
-    assert [node.in_flight for node in node_of[0].dispatch.nodes()] == [0]
+    assert not any(node.in_flight for node in node_of[0].dispatch.nodes())
 
 
 @pytest.mark.parametrize(
