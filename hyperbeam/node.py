@@ -272,6 +272,7 @@ class Node:
         metrics.gauge("receipts_queued", lambda: receipts.queued)
         metrics.counter("receipts", ("stored",), lambda: receipts.count)
         metrics.counter("receipts", ("lost",), lambda: receipts.lost)
+        metrics.nodes = self.dispatch.nodes
         if isinstance(self.store, LMDBStore):
             self.store.committed = metrics.committed
 

@@ -74,13 +74,23 @@ def enter(info: RequestInfo) -> None:
     _current.set(info)
 
 
-def outbound() -> list[tuple[bytes, bytes]]:
-    """The headers by which a backend learns which request it works for."""
+def asked(node: str) -> None:
+    """The current request is sent to `node`, or `node` has answered it."""
     info = _current.get()
-    if info is None:
-        return []
-    headers = [(RAW_HEADER, info.id.encode())]
-    return headers if info.trace is None else headers + info.trace.headers()
+    if info is not None:
+        info.node = node
+
+
+def outbound() -> list[tuple[bytes, bytes]]:
+    """The headers by which a backend learns which request it works for, and of which trace."""
+    info = _current.get()
+    return [] if info is None else [(RAW_HEADER, info.id.encode()), *trace_headers()]
+
+
+def trace_headers() -> list[tuple[bytes, bytes]]:
+    """What a request to a backend carries of the current request's trace, if it has one."""
+    info = _current.get()
+    return [] if info is None or info.trace is None else info.trace.headers()
 
 
 class RequestIds:

@@ -12,6 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import GatewayTimeout, HyperbeamError, NotFound, Unavailable
+from ..observe.request_id import asked
+from ..observe.tracing import span
 from ..serve.counters import Counters
 from .auth import Credentials
 from .backends import Backends
@@ -143,6 +145,13 @@ class Dispatcher:
             if _serves(each.node, model) and each.entry.breaker.closed and self._is_ready(each.node)
         ]
 
+    def load(self, route: Route) -> dict[str, int]:
+        """`in_flight` and `queued` of a route with limits, in all processes; {} for others."""
+        limiter = self._limiters.get(route.id)
+        if limiter is None:
+            return {}
+        return {"in_flight": limiter.in_flight, "queued": limiter.queued}
+
     def in_flight(self, node: RouteNode) -> int:
         return self.counters.total(f"node {node.id}")
 
@@ -180,7 +189,9 @@ class Dispatcher:
                 began = time.monotonic()
             lease = self._lease(candidate, route, ask, place, trial, began if errors else 0.0)
             try:
-                result = await attempt(lease)
+                asked(candidate.node.id)
+                with span("attempt", node=candidate.node.id, route=route.id):
+                    result = await attempt(lease)
             except BaseException as error:
                 found = lease.failed(error)
                 lease.close()

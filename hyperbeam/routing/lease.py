@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from ..errors import Unavailable
+from ..observe.request_id import asked, trace_headers
 from ..serve.counters import Counters
 from .auth import Credentials
 from .backends import Backends
@@ -197,7 +198,7 @@ class Lease:
         name = request.get("priv", {}).get("request-id")
         if name:
             headers.append((b"x-request-id", name.encode("latin-1", "replace")))
-        return prefix, headers
+        return prefix, headers + trace_headers()
 
     def target(self, path: str) -> tuple[str, Headers]:
         """The whole address for the request's `path`, and headers as `address` has them."""
@@ -218,6 +219,7 @@ class Lease:
     def answered(self) -> None:
         """The attempt gave a result: the dispatcher's to say."""
         self._entry.breaker.succeeded()
+        asked(self.node.id)
         if self._trial:
             self._entry.breaker.close()
             log.info("%s answers again", self.node.id)

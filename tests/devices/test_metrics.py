@@ -59,7 +59,7 @@ async def test_every_number_for_prometheus_with_any_route_table(
     assert failed.labels["route"] == node.routes.routes[0].id
     states = {one.labels["node"]: one.labels["state"]
               for one in found["hyperbeam_node_state"] if one.value}  # fmt: skip
-    assert states == {node.routes.routes[0].nodes[0].id: "down"}
+    assert states[node.routes.routes[0].nodes[0].id] == "down"
     assert found["hyperbeam_in_flight"][0].value == 1
     assert found["hyperbeam_store_bytes"][0].value > 0
     assert {one.labels["process"] for one in found["hyperbeam_process_threads"]} == {"node"}

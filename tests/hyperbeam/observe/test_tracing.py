@@ -14,7 +14,7 @@ from hyperbeam import ConfigError, Message, Unavailable
 from hyperbeam.config import TracingConfig
 from hyperbeam.http import Server
 from hyperbeam.observe.metrics import Metrics
-from hyperbeam.observe.request_id import current, outbound
+from hyperbeam.observe.request_id import current, trace_headers
 from hyperbeam.observe.tracing import Tracing, open_tracing, span
 from hyperbeam.observe.watch import Watch, attesting
 
@@ -33,7 +33,7 @@ class Handler:
             with span("attempt", node=node):
                 if node == "busy":
                     raise Unavailable("busy", error="overloaded")
-                return {name.decode(): value.decode() for name, value in outbound()}
+                return {name.decode(): value.decode() for name, value in trace_headers()}
 
         busy = asyncio.create_task(attempt("busy"))
         await asyncio.wait([busy])
