@@ -175,6 +175,7 @@ class Dispatcher:
         place: Place | None,
     ) -> T:
         errors: list[HyperbeamError] = []
+        failed = candidates[0].node
         began = 0.0
         for candidate in candidates:
             breaker = candidate.entry.breaker
@@ -184,7 +185,7 @@ class Dispatcher:
                 if not trial:
                     continue
             if errors:
-                self._again(candidate.node, errors[-1])
+                self._again(failed, errors[-1])
             else:
                 began = time.monotonic()
             lease = self._lease(candidate, route, ask, place, trial, began if errors else 0.0)
@@ -200,6 +201,7 @@ class Dispatcher:
                 if not (found.retry or (route.idempotent and found is Outcome.FAILED)):
                     raise
                 errors.append(error)
+                failed = candidate.node
                 if len(errors) > route.retries:
                     break
             else:

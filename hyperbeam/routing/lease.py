@@ -32,7 +32,7 @@ class Metrics(Protocol):
     """Who is told what the dispatcher does."""
 
     def retry(self, node: str, reason: str) -> None:
-        """A request goes on to another node; `reason` is the error's word."""
+        """`node` failed by `reason`, an error's word, and the request goes on to another."""
 
     def first_byte(self, route: str, node: str, seconds: float) -> None:
         """A node has begun to answer."""

@@ -93,6 +93,7 @@ def parameters(options: argparse.Namespace, address: str) -> Any:
     params.cors_origins = ""
     params.ui = False
     params.endpoint_slots = False
+    params.endpoint_metrics = True
     params.verbosity = _TALKATIVE if options.verbose else _QUIET
     # each open connection holds one of these threads, idle ones too
     params.n_threads_http = max(64, 8 * options.slots)

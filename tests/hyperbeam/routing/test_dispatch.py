@@ -413,4 +413,4 @@ async def test_metrics_are_told() -> None:
     while "a" not in nodes.asked:
         told.clear()
         await dispatch.run(one, ask(), nodes)
-    assert told == [("retry", "b", "backend_unreachable"), ("first byte", "r", "b")]
+    assert told == [("retry", "a", "backend_unreachable"), ("first byte", "r", "b")]
