@@ -55,6 +55,7 @@ ENDPOINTS = (
     *("chat/completions", "completions", "embeddings", "models", "responses", "messages"),
     *("tokenize", "detokenize", "rerank", "score", "moderations", "audio/transcriptions"),
     *("audio/translations", "audio/speech", "images/generations", "images/edits"),
+    *("images/variations", "messages/count_tokens"),
     *("health", "metrics", "receipt", "replay", "inference_opts"),
 )
 """The values of the label `endpoint`, beside `device` (any other path that names one) and
