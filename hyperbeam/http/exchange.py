@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import Protocol
 
 from starlette.types import ASGIApp, Message, Scope
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -30,6 +31,20 @@ def head(status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
     return b"".join(parts)
 
 
+class Loan(Protocol):
+    """A connection on which somebody else ends an event stream where this process is killed."""
+
+    def wrote(self, size: int) -> None:
+        """Bytes were handed to the transport, up to the end of a chunk."""
+
+    def close(self) -> None:
+        """The stream has ended."""
+
+
+Lend = Callable[[asyncio.Transport, bytes], Loan | None]
+"""Lends a transport for the event stream that a request for a path gets."""
+
+
 class Exchange:
     """Runs the app for one request whose body has arrived in full.
 
@@ -44,6 +59,8 @@ class Exchange:
         "_default_headers",
         "_flow",
         "_head",
+        "_lend",
+        "_loan",
         "_on_complete",
         "_transport",
         "_without_body",
@@ -64,6 +81,7 @@ class Exchange:
         default_headers: list[tuple[bytes, bytes]],
         keep_alive: bool,
         on_complete: Callable[[], None],
+        lend: Lend | None = None,
     ) -> None:
         self.scope = scope
         self._body: bytes | None = body
@@ -72,6 +90,8 @@ class Exchange:
         self._default_headers = default_headers
         self.keep_alive = keep_alive
         self._on_complete = on_complete
+        self._lend = lend
+        self._loan: Loan | None = None
         self._head = b""
         self._chunked = False
         self._without_body = False
@@ -83,6 +103,8 @@ class Exchange:
         try:
             await app(self.scope, self.receive, self.send)
         finally:
+            if self._loan is not None:
+                self._loan.close()
             if not self.complete and not self.disconnected:
                 self._transport.close()
 
@@ -123,11 +145,15 @@ class Exchange:
             out += body
         if out:
             self._transport.write(out)
+            if self._loan is not None:
+                self._loan.wrote(len(out))
         written: Callable[[bytes], None] | None = message.get("written")
         if written is not None:
             written(b"" if self._without_body else body)
         if not more:
             self.complete = True
+            if self._loan is not None:
+                self._loan.close()
             if not self.keep_alive:
                 self._transport.close()
             self._on_complete()
@@ -135,17 +161,21 @@ class Exchange:
     def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         """The head waits for the first piece of body, so that both leave in one packet."""
         self._without_body = self.scope["method"] == "HEAD" or status in (204, 304)
-        sized, defaults = self._without_body, self._default_headers
-        for name, _ in headers:
+        sized, defaults, events = self._without_body, self._default_headers, False
+        for name, value in headers:
             if name == b"content-length":
                 sized = True
             elif name == b"date":
                 defaults = []
+            elif name == b"content-type":
+                events = value.startswith(b"text/event-stream")
         framing = b""
         if not sized:
             if self.scope["http_version"] == "1.1":
                 self._chunked = True
                 framing = b"transfer-encoding: chunked\r\n"
+                if events and self._lend is not None:
+                    self._loan = self._lend(self._transport, self.scope["raw_path"])
             else:
                 self.keep_alive = False
         if not self.keep_alive:

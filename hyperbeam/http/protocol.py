@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from ..errors import BadRequest, HyperbeamError
-from .exchange import Exchange
+from .exchange import Exchange, Lend
 from .limits import (
     FRAMING_HEADERS,
     FRAMING_LIMIT,
@@ -46,6 +46,7 @@ class Owner(Interface):
     limits: Limits
     draining: bool
     retiring: bool
+    lend: Lend | None
 
     def refusal(self, error: HyperbeamError, scope: Scope | None) -> bytes:
         """The whole reply for an error met before the app; `scope` where the head was sound."""
@@ -322,6 +323,7 @@ class NodeProtocol(HttpToolsProtocol):
             default_headers=self.server_state.default_headers,
             keep_alive=keep_alive,
             on_complete=self.on_response_complete,
+            lend=self.owner.lend,
         )
         self._reset()
         task = self._task = self.loop.create_task(exchange.run(self.owner.app))

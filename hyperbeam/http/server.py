@@ -24,7 +24,7 @@ from ..observe.request_id import RequestInfo
 from ..observe.watch import StreamWatch, Watch, header
 from . import listening
 from . import request as requests
-from .exchange import head
+from .exchange import Lend, head
 from .hosts import Hosts
 from .limits import Limits
 from .protocol import NodeProtocol
@@ -80,6 +80,7 @@ class Server:
         self.limits = Limits(body_limit, header_timeout, body_timeout, idle_timeout)
         self.draining = False
         self.retiring = False
+        self.lend: Lend | None = None
         self.watch = watch or Watch(Metrics())
         self.app: ASGIApp = self.__call__
         self._port = port
@@ -238,7 +239,7 @@ class Server:
             request,
             send,
             comment_after=self._keep_alive_comment,
-            error_event=lambda error: self._error_event(error, request),
+            error_event=lambda error: self.error_event(error, request),
             ending=lambda: self.draining,
             watch=StreamWatch(info, self.watch.metrics),
         )
@@ -273,7 +274,7 @@ class Server:
                 known = self._known(problem, request)
             return _plain_error(known)
 
-    def _error_event(self, error: Exception, request: Message) -> bytes:
+    def error_event(self, error: Exception, request: Message) -> bytes:
         """The last event of a stream that broke off, in the shape of the path's own errors."""
         known = self._known(error, request)
         reply = self._error_reply(known, request)

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import HyperbeamError, Unavailable
 from ..observe.snapshot import Snapshot
 from .channel import Answer, Hear
+from .lending import Holder, streams_for
 from .process import WorkerProcess
 
 BACKOFF = (0.5, 30.0)
@@ -33,7 +34,8 @@ class Crew:
 
     Each has a row of the shared counters: 1 and up, `rows` with the supervisor's. `on_ended`
     is called with the row of one that has ended, before another takes it. `answers` and `news`
-    are what workers may ask and tell.
+    are what workers may ask and tell. `last_words` makes the last event of a stream that was
+    cut because its worker was killed, for the path of its request.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Crew:
         answers: Mapping[str, Answer],
         news: Mapping[str, Hear],
         on_ended: Callable[[int], None],
+        last_words: Callable[[bytes], bytes],
     ) -> None:
         self.count = count
         self.rows = 1 + count * (1 + SPARE)
@@ -50,6 +53,8 @@ class Crew:
         self._answers = answers
         self._news = {**news, "farewell": self._farewell}
         self._on_ended = on_ended
+        self._last_words = last_words
+        self._streams = streams_for(count)
         self._free = list(range(self.rows - 1, 0, -1))
         self._sockets: Sequence[socket.socket] = ()
         self._generation = 0
@@ -141,10 +146,12 @@ class Crew:
         """Have every worker store the receipts that it holds."""
         await self._ask_all("flush")
 
-    async def receipt(self, id: str, asker: WorkerProcess | None = None) -> bytes | None:
+    async def receipt(
+        self, id: str, asker: WorkerProcess | None = None
+    ) -> tuple[bytes, str] | None:
         """A receipt that a worker other than `asker` holds."""
         found = await self._ask_all("receipt", id, asker)
-        return next((body for body in found if body is not None), None)
+        return next((tuple(each) for each in found if each is not None), None)
 
     async def _ask_all(
         self, name: str, value: Any = None, but: WorkerProcess | None = None
@@ -171,13 +178,14 @@ class Crew:
             oldest.end(0)
             await oldest.ended.wait()
 
-        async def receipt(id: str) -> bytes | None:
+        async def receipt(id: str) -> tuple[bytes, str] | None:
             return await self.receipt(id, worker)
 
         answers = {**self._answers, "receipt": receipt}
         row = self._free.pop()
+        holder = Holder(self._streams, self._last_words) if self._streams else None
         worker: WorkerProcess = WorkerProcess(
-            number, generation, row, answers, self._news, self._on_left, self._bury
+            number, generation, row, answers, self._news, self._on_left, self._bury, holder
         )
         try:
             await worker.spawn(self._sockets)
@@ -188,7 +196,8 @@ class Crew:
         return worker
 
     async def _start(self, worker: WorkerProcess, given: Given) -> None:
-        await worker.start({**given, "number": worker.number, "row": worker.row, "rows": self.rows})
+        own = {"number": worker.number, "row": worker.row, "streams": worker.stream_files}
+        await worker.start({**given, **own, "rows": self.rows})
 
     async def _launch(self, number: int) -> WorkerProcess:
         """A new worker that serves, tried until one does."""

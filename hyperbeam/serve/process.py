@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import HyperbeamError
 from .channel import Answer, Channel, Hear
+from .lending import Holder
 from .values import error_of
 
 START_TIMEOUT = 120.0
@@ -28,6 +29,7 @@ class WorkerProcess:
 
     `answers` and `news` are what it may ask and tell; `on_left` is called once, when it says
     that it leaves or is found dead, unless it was told to; `on_ended` when nothing is left of it.
+    `holder` takes the sockets of its streams.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class WorkerProcess:
         news: Mapping[str, Hear],
         on_left: Callable[[WorkerProcess], None],
         on_ended: Callable[[WorkerProcess], None],
+        holder: Holder | None,
     ) -> None:
         self.number = number
         self.generation = generation
@@ -49,12 +52,13 @@ class WorkerProcess:
         self.ended = asyncio.Event()
         self._on_left: Callable[[WorkerProcess], None] | None = on_left
         self._on_ended = on_ended
+        self._holder = holder
         self._told_to_end = False
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._control, self._theirs = socket.socketpair()
         own_news: dict[str, Hear] = {
             "serving": lambda _: self._serves(),
-            "leaving": lambda _: self._leaves(),
+            "leaving": lambda _: self._says_that_it_leaves(),
         }
         self.channel = Channel(
             self._control, {**answers, "failed": self._failed}, {**news, **own_news}
@@ -63,15 +67,24 @@ class WorkerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._watch: asyncio.Task[None] | None = None
 
+    @property
+    def stream_files(self) -> tuple[int, ...]:
+        """What the worker inherits to lend its streams' sockets, by its numbers."""
+        return () if self._holder is None else self._holder.files
+
     async def spawn(self, sockets: Sequence[socket.socket]) -> None:
         """Start the process, which inherits `sockets` and waits for `start`. Raises OSError."""
         try:
-            process = self._process = _popen(self._theirs, sockets)
+            process = self._process = _popen(self._theirs, sockets, self.stream_files)
         except OSError:
             self._control.close()
+            if self._holder is not None:
+                self._holder.close()
             raise
         finally:
             self._theirs.close()
+        if self._holder is not None:
+            self._holder.start()
         self.pid = process.pid
         await self.channel.open()
         self._watch = asyncio.create_task(self._to_its_end(process), name=f"worker {self.number}")
@@ -134,6 +147,12 @@ class WorkerProcess:
         if not self._started.done():
             self._started.set_result(None)
 
+    def _says_that_it_leaves(self) -> None:
+        if not self._told_to_end:
+            log.warning("worker %d (process %d) was told to end by a signal", self.number, self.pid)
+        self._told_to_end = True
+        self._leaves()
+
     def _leaves(self) -> None:
         on_left, self._on_left = self._on_left, None
         if on_left is not None:
@@ -144,13 +163,15 @@ class WorkerProcess:
             self._started.set_exception(error_of(said))
 
 
-def _popen(control: socket.socket, sockets: Sequence[socket.socket]) -> subprocess.Popen[bytes]:
+def _popen(
+    control: socket.socket, sockets: Sequence[socket.socket], files: Sequence[int]
+) -> subprocess.Popen[bytes]:
     """In a session of its own: Ctrl-C in a terminal is for the supervisor, which tells it."""
     number = control.fileno()
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "hyperbeam.serve.worker", str(number)],
         stdin=subprocess.DEVNULL,
-        pass_fds=[number, *(sock.fileno() for sock in sockets)],
+        pass_fds=[number, *(sock.fileno() for sock in sockets), *files],
         start_new_session=True,
     )
 

@@ -17,9 +17,10 @@ import msgspec
 
 from .. import declared
 from ..config import Config
-from ..errors import ConfigError, HyperbeamError
+from ..errors import ConfigError, HyperbeamError, Unavailable
 from ..home import Home
 from ..keys import LiveKeySet
+from ..message import Message
 from ..node import Node, home_of, routes_file, section
 from ..routing import RouteTable, load_routes
 from .counters import SharedCounters
@@ -129,6 +130,7 @@ class Supervisor:
                 "damaged": lambda number: self.node.receipts.damaged_elsewhere(number),
             },
             self._on_ended,
+            self._last_words,
         )
         self._path = home.path / COUNTERS
         try:
@@ -260,6 +262,11 @@ class Supervisor:
         while True:
             await asyncio.sleep(LOOK_AT_KEYS)
             _ = self.node.keys.current
+
+    def _last_words(self, path: bytes) -> bytes:
+        error = Unavailable("the process that answered was killed; try again", error="worker_died")
+        request: Message = {"method": "POST", "path": path.decode("ascii", "replace"), "priv": {}}
+        return self.node.server.error_event(error, request)
 
     def _on_ended(self, row: int) -> None:
         self._counters.clear_row(row)

@@ -32,6 +32,7 @@ from ..observe.snapshot import Snapshot
 from ..routing import RouteTable, parse_routes
 from .channel import Answer, Channel, Hear
 from .counters import SharedCounters
+from .lending import Lender
 from .proxy import proxy
 from .values import describe_error
 
@@ -72,6 +73,8 @@ class WorkerNode(Node):
         sockets = [socket.socket(fileno=number) for number in self._given["sockets"]]
         for sock in sockets:
             sock.setblocking(False)
+        if streams := self._given["streams"]:
+            self.server.lend = Lender(socket.socket(fileno=streams[0]), streams[1]).lend
         await self.server.start(sockets)
 
     def _read_routes(self) -> RouteTable:
@@ -195,7 +198,7 @@ class Worker:
         assert self._node is not None
         return self._node
 
-    async def _receipt(self, id: str) -> bytes | None:
+    async def _receipt(self, id: str) -> tuple[bytes, str] | None:
         return await self._begun().receipts.find(id)
 
     async def _flush(self, _: None) -> None:
