@@ -161,7 +161,8 @@ class Receipts:
             return None
         body = await self.find(id)
         if body is None and self.elsewhere is not None:
-            body = await self.elsewhere(id)
+            # Who does not hold it any more has stored it meanwhile.
+            body = await self.elsewhere(id) or await self.find(id)
         return None if body is None else _read(id, body)
 
     async def find(self, id: str) -> bytes | None:

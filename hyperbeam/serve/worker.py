@@ -16,6 +16,7 @@ import socket
 import sys
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,17 @@ ORPHANED = 5.0
 """Seconds that running answers may take once the supervisor has gone."""
 
 log = logging.getLogger("hyperbeam.node")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """End within `seconds`, or in the answers' own time.
+
+    `replaced`: others go on, so that whoever is still connected here is answered until then.
+    """
+
+    seconds: float | None
+    replaced: bool = False
 
 
 class WorkerNode(Node):
@@ -98,8 +110,7 @@ class Worker:
     """One life of a worker. `control` is its end of the channel to the supervisor."""
 
     def __init__(self, control: socket.socket) -> None:
-        # Seconds in which to end; None: in the answers' own time, as another is in its place.
-        self._orders: asyncio.Queue[float | None] = asyncio.Queue()
+        self._orders: asyncio.Queue[Order] = asyncio.Queue()
         answers: dict[str, Answer] = {
             "receipt": self._receipt,
             "flush": self._flush,
@@ -110,8 +121,8 @@ class Worker:
             "start": self._start,
             "state": lambda state: self._begun().adopt(state),
             "board": lambda said: self._begun().board.show(*said),
-            "end": self._orders.put_nowait,
-            "retire": lambda _: self._orders.put_nowait(None),
+            "end": lambda seconds: self._orders.put_nowait(Order(seconds)),
+            "retire": lambda _: self._orders.put_nowait(Order(None, replaced=True)),
         }
         self._channel = Channel(control, answers, news)
         self._given = asyncio.Event()
@@ -149,24 +160,35 @@ class Worker:
             return 2
         try:
             self._channel.tell("serving")
-            seconds = await self._orders.get()
-            if seconds is None:
-                order = asyncio.ensure_future(self._orders.get())
-                await _first(node.server.retire(), order)
-                seconds = order.result() if order.done() else 0.0
-                order.cancel()
+            order = await self._orders.get()
+            if order.replaced:
+                order = await self._retire(node, order)
         except BaseException:
             await node.stop()
             raise
-        await self._end(node, seconds or 0.0)
+        await self._end(node, order.seconds or 0.0)
         return 0
+
+    async def _retire(self, node: WorkerNode, order: Order) -> Order:
+        """Answer what the connections ask that there are, until they are gone or time is up.
+
+        Gives the order to end by.
+        """
+        later = asyncio.ensure_future(self._orders.get())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(order.seconds):
+                await _first(node.server.retire(), later)
+        if later.done():
+            return later.result()
+        later.cancel()
+        return Order(0.0)
 
     async def _end(self, node: WorkerNode, seconds: float) -> None:
         ending = asyncio.create_task(node.stop(seconds))
         while not ending.done():
             order = asyncio.ensure_future(self._orders.get())
             await _first(ending, order)
-            shorter = order.result() if order.done() else None
+            shorter = order.result().seconds if order.done() else None
             if shorter is not None and not ending.done():
                 await node.server.drain(shorter)
             order.cancel()
@@ -176,15 +198,18 @@ class Worker:
     async def _orphaned(self) -> None:
         await self._channel.ended.wait()
         log.error("the supervisor has gone: its worker %d ends too", os.getpid())
-        self._orders.put_nowait(ORPHANED)
+        self._orders.put_nowait(Order(ORPHANED))
 
     def _on_signal(self) -> None:
         """Leave: the supervisor starts another in its place meanwhile. The second time at once."""
         if self._node is None:
             sys.exit(1)
-        self._channel.tell("leaving")
-        self._orders.put_nowait(0.0 if self._leaving else self._node.config.http.drain)
+        if self._leaving:
+            self._orders.put_nowait(Order(0.0))
+            return
         self._leaving = True
+        self._channel.tell("leaving")
+        self._orders.put_nowait(Order(self._node.config.http.drain, replaced=True))
 
     def _start(self, given: dict[str, Any]) -> None:
         try:
