@@ -563,3 +563,55 @@ async def test_a_kill_takes_only_what_was_queued(tmp_path: Path, start: Open) ->
     kept = receipts.unlogged(1_000_000)
     assert [id for id, _ in kept][: len(told)] == told
     assert all(json.loads(body)["id"] == id for id, body in kept)
+
+
+async def test_receipts_of_another_process_are_found_and_flushed(start: Open, keys: Keys) -> None:
+    keeper, worker = await start(), await start(keeper=False)
+    keeper.elsewhere, keeper.flush_elsewhere = worker.find, worker.flush
+    worker.on_stored = keeper.stored_elsewhere
+    for ask in (keeper.get, None):
+        receipt = a_receipt(keys)
+        worker.add(receipt, keys.current)
+        if ask is None:
+            await keeper.flush()
+            assert keeper.unlogged(10)[-1][0] == receipt["id"]
+        else:
+            found = await ask(receipt["id"])
+            assert found is not None
+            assert found["id"] == receipt["id"]
+    assert keeper.stored.is_set()
+    assert await keeper.get(Receipts.new_id()) is None
+
+
+async def test_the_keeper_mends_what_another_process_finds_damaged(
+    start: Open, keys: Keys, path: Path
+) -> None:
+    keeper, worker = await start(), await start(keeper=False)
+    told = asyncio.Event()
+
+    def damaged(number: int) -> None:
+        keeper.damaged_elsewhere(number)
+        told.set()
+
+    async def until(found: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not await asyncio.to_thread(found):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    worker.on_damage = damaged
+    first, second = a_receipt(keys), a_receipt(keys)
+    worker.add(first, keys.current)
+    await worker.flush()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with path.open("r+b") as file:
+        file.seek(100)
+        file.write(b"\xff" * 4096)
+    worker.add(second, keys.current)
+    await worker.flush()
+    await asyncio.wait_for(told.wait(), 5)
+    # Held in memory until the keeper has put another file in its place.
+    assert await worker.get(second["id"]) is not None
+    await until(lambda: any(path.parent.glob("*.damaged-*")))
+    worker.add(a_receipt(keys), keys.current)
+    await until(lambda: len(keeper.unlogged(10)) == 2)
