@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -96,8 +95,7 @@ async def _run(config: Config, reread: Callable[[], Config]) -> None:
     loop.set_default_executor(ThreadPoolExecutor(64, "key"))
     service = _service(config, reread)
     node = service.node
-    stop, hurry = asyncio.Event(), asyncio.Event()
-    reloads: set[asyncio.Task[None]] = set()
+    stop, hurry, reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
     had_terminal = _has_terminal()
 
     def on_signal() -> None:
@@ -109,19 +107,15 @@ async def _run(config: Config, reread: Callable[[], Config]) -> None:
         # A terminal that closes sends this too, and then there is nobody left to serve for.
         if had_terminal and not _has_terminal():
             on_signal()
-        elif started and not stop.is_set():
-            reload = loop.create_task(service.reload())
-            reloads.add(reload)
-            reload.add_done_callback(reloads.discard)
+        else:
+            reload.set()
 
-    started = False
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     # `nohup` has HUP ignored, and so it stays.
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         loop.add_signal_handler(signal.SIGHUP, on_hangup)
     await service.start()
-    started = True
     http = config.http
     base = f"http://{_url_host(http.host)}:{node.server.port}"
     _say(f"hyperbeam listens on {base}")
@@ -129,15 +123,16 @@ async def _run(config: Config, reread: Callable[[], Config]) -> None:
     _say(f"  home    {_shown(node.home)}")
     if config.workers > 1:
         _say(f"  workers {config.workers}")
-    waiting = asyncio.create_task(_announce(list(node.devices.values()), base))
+    beside = [
+        asyncio.create_task(_announce(list(node.devices.values()), base)),
+        asyncio.create_task(_reload(service, reload)),
+    ]
     try:
         await stop.wait()
     finally:
-        waiting.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await waiting
-        for reload in reloads:
-            reload.cancel()
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
         running = await service.running()
         if running:
             _say(f"finishing {running} running (Ctrl-C again: cut them)")
@@ -149,6 +144,17 @@ async def _run(config: Config, reread: Callable[[], Config]) -> None:
         hurrying.cancel()
         await ending
         _say("stopped")
+
+
+async def _reload(service: Single | Supervisor, asked: asyncio.Event) -> None:
+    """One at a time; whatever is asked meanwhile is one more."""
+    while True:
+        await asked.wait()
+        asked.clear()
+        try:
+            await service.reload()
+        except Exception:
+            log.exception("the settings are not read anew")
 
 
 def _has_terminal() -> bool:

@@ -22,6 +22,7 @@ from ..home import Home
 from ..keys import LiveKeySet
 from ..message import Message
 from ..node import Node, home_of, routes_file, section
+from ..observe import logging as log_output
 from ..routing import RouteTable, load_routes
 from .counters import SharedCounters
 from .crew import Crew, Given
@@ -143,7 +144,6 @@ class Supervisor:
         )
         self._keyset: LiveKeySet | None = None
         self._routes: RouteTable | None = None
-        self._reloading = asyncio.Lock()
         self._looking: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -193,19 +193,15 @@ class Supervisor:
 
         What is wrong is refused with a line in the log, and all stays as it was.
         """
-        if self._reloading.locked():
-            log.warning("a reload is under way: this one is left out")
+        try:
+            later = await self._renew()
+        except HyperbeamError as error:
+            log.error("not reloaded, all goes on as it was: %s", error.detail)
             return
-        async with self._reloading:
-            try:
-                later = await self._renew()
-            except HyperbeamError as error:
-                log.error("not reloaded, all goes on as it was: %s", error.detail)
-                return
-            if later:
-                log.warning("not reloaded, as it needs a restart: %s", ", ".join(later))
-            await self._crew.follow()
-            log.info("reloaded: %d workers serve by the new settings", self.node.config.workers)
+        if later:
+            log.warning("not reloaded, as it needs a restart: %s", ", ".join(later))
+        await self._crew.follow()
+        log.info("reloaded: %d workers serve by the new settings", self.node.config.workers)
 
     async def _renew(self) -> list[str]:
         """The names of new settings that need a restart. Raises HyperbeamError."""
@@ -218,6 +214,7 @@ class Supervisor:
         live = await asyncio.to_thread(node.keys.prepare, facts)
         await self._crew.renew(self._given_with(config, live, table))
         node.take(config, table, in_workers)
+        log_output.setup(config.print, config.log)
         return later
 
     def _given(self) -> Given:

@@ -157,7 +157,7 @@ class Worker:
                 error = HyperbeamError(f"a worker does not start: {type(error).__name__}: {error}")
             with contextlib.suppress(HyperbeamError):
                 await self._channel.call("failed", describe_error(error))
-            return 2
+            return 0
         try:
             self._channel.tell("serving")
             order = await self._orders.get()
