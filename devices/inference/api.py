@@ -50,6 +50,7 @@ class Inference(Device):
     """
 
     name = "inference@1.0"
+    fixed = True
     Config = InferenceConfig
 
     def __init__(
