@@ -82,6 +82,7 @@ class Relay(Device):
         """As `call`, but answer OK at once and drop the reply."""
         path = _path(base, request)
         self.node.routes.require(path, request)
+        self.node.access.grant_of(request)
         if len(self._casts) >= MAX_CASTS:
             raise Unavailable(f"{MAX_CASTS} casts are under way; try again later", error="busy")
         task = asyncio.create_task(self._cast(base, request))
@@ -100,6 +101,7 @@ class Relay(Device):
             log.warning("cast failed: %s", error)
 
     async def _send(self, route: Route, path: str, base: Any, request: Message) -> Any:
+        grant = self.node.access.check(request)
         body = request.get("relay-body", request.get("body", b""))
         sent = _Request(
             path,
@@ -108,9 +110,11 @@ class Relay(Device):
             body.encode() if isinstance(body, str) else bytes(body or b""),
             route.responses > 1 or (route.parallel and route.choose > 1),
         )
+        if grant.models:
+            grant.require_model(_named(sent.body))
         ask = Ask(
             path=path,
-            client=request.get("priv", {}).get("client", ""),
+            client=grant.client,
             model=_model(route, sent.body),
             base=base,
             request=request,
@@ -308,6 +312,10 @@ def _model(route: Route, body: bytes) -> str:
     """The model that the body names, where the route's nodes differ in that."""
     if not any(node.models for node in route.nodes):
         return ""
+    return _named(body)
+
+
+def _named(body: bytes) -> str:
     try:
         return msgspec.json.decode(body, type=_Asked).model
     except msgspec.DecodeError:

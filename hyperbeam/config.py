@@ -52,6 +52,19 @@ class HTTPConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Seconds of silence in a stream before a comment is sent."""
     drain: Annotated[float, Meta(ge=0)] = 30.0
     """Seconds that running answers may take after Ctrl-C or SIGTERM."""
+    cors: tuple[str, ...] = ("*",)
+    """Origins whose web pages may read the node's replies; `*` is all, an empty list none."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Networks of proxies whose x-forwarded-for is believed, such as 10.0.0.0/8."""
+
+
+class AccessConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[access]`: who may use inference and the relay."""
+
+    required: Literal["auto", "always", "never"] = "auto"
+    """Whether an API key is needed: `auto` as soon as there is one (`hyperbeam keys add`)."""
+    open: bool = False
+    """Whether the node may listen beyond loopback while no key is needed."""
 
 
 class StoreConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -123,6 +136,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     http: HTTPConfig = HTTPConfig()
     store: StoreConfig = StoreConfig()
     receipts: ReceiptsConfig = ReceiptsConfig()
+    access: AccessConfig = AccessConfig()
     log: LogConfig = LogConfig()
     tracing: TracingConfig = TracingConfig()
     sections: dict[str, dict[str, Any]] = {}
@@ -145,6 +159,8 @@ _SEPARATORS: Mapping[str, str] = {
     "required": ",",
     "device_path": os.pathsep,
     "http.hosts": ",",
+    "http.cors": ",",
+    "http.trusted_proxies": ",",
 }
 """Settings that are lists, and what parts them where they are written as text."""
 _NOT_SETTINGS = frozenset({"HB_CONFIG", "HB_MODELS"})

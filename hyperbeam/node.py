@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 from urllib.parse import unquote
 
 from . import declared, registry
+from .access import Access
 from .cache import Cache
 from .config import Config, convert
 from .device import Device
@@ -45,6 +46,8 @@ RELAY_DEVICE = "relay@1.0"
 RELAY_KEY = "call"
 INDEX = "/~meta@1.0/info"
 METRICS = "metrics@1.0"
+SAVE_USAGE = 10.0
+"""Seconds between savings of what API keys have used."""
 METRICS_PATH = "/metrics"
 
 Role = Literal["single", "supervisor", "worker"]
@@ -79,6 +82,7 @@ class Node:
         self._home = home or Home(self.home)
         self.store: Store = _store(self.config, self.home)
         self.cache = Cache(self.store)
+        self.access = Access(self.config.access, self.store, self.counters)
         self.keys = AdoptedKeys(self.home) if role == "worker" else Keys(self.home)
         kept = self.config.receipts
         self.receipts = Receipts(
@@ -109,9 +113,12 @@ class Node:
             body_timeout=http.body_timeout,
             keep_alive_comment=http.keep_alive_comment,
             hosts=http.hosts if _is_loopback(http.host) else None,
+            cors=http.cors,
+            proxies=http.trusted_proxies,
             watch=Watch(self.metrics, access=_access(self.config), tracing=self.tracing),
         )
         self._measure()
+        self._usage: asyncio.Task[None] | None = None
         self._found: dict[str, registry.Found] = {}
         self._running: list[Device] = []
         self._started = asyncio.Event()
@@ -127,6 +134,9 @@ class Node:
             self._home.open()
         try:
             self.store.open()
+            if self.role != "worker":
+                self._check_open()
+                self.access.restore()
             self.keys.open()
             self.receipts.open()
             self._load_devices()
@@ -140,6 +150,8 @@ class Node:
             await self._start_devices()
             self._declare()
             await self.dispatch.start()
+            if self.role != "worker":
+                self._usage = asyncio.create_task(self._keep_usage(), name="usage")
             if self.watcher is not None:
                 self.watcher.start()
         except BaseException:
@@ -166,6 +178,10 @@ class Node:
                 await asyncio.to_thread(self.tracing.close)
             await self.dispatch.stop()
             await self.upstream.close()
+            if self._usage is not None:
+                self._usage.cancel()
+                self._save_usage()
+                self._usage = None
             try:
                 await self.receipts.close()
                 self.store.close()
@@ -258,6 +274,27 @@ class Node:
             self.board.publish("routes-error", error)
 
         return RouteWatcher(routes_file(self.config), self.use_routes, told)
+
+    def _check_open(self) -> None:
+        """Refuse to be open to others by oversight."""
+        host, access = self.config.http.host, self.config.access
+        if not (_is_loopback(host) or access.open or self.access.required):
+            raise ConfigError(
+                f"host {host} can be reached from other machines, and anybody may use this node: "
+                "make an API key (`hyperbeam keys add NAME`), or say that this is meant: "
+                "--set access.open=true"
+            )
+
+    async def _keep_usage(self) -> None:
+        while True:
+            await asyncio.sleep(SAVE_USAGE)
+            self._save_usage()
+
+    def _save_usage(self) -> None:
+        try:
+            self.access.save()
+        except HyperbeamError as error:
+            log.warning("what API keys have used is not kept: %s", error.detail)
 
     def _read_routes(self) -> RouteTable:
         return load_routes(routes_file(self.config))

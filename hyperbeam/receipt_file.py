@@ -13,10 +13,10 @@ from typing import Any
 
 from .errors import ConfigError
 
-Row = tuple[bytes, int, bytes]
-"""A receipt's id, when it was stored (ms since 1970), its canonical JSON."""
+Row = tuple[bytes, int, bytes, str]
+"""A receipt's id, when it was stored (ms since 1970), its canonical JSON, whose it is."""
 
-SCHEMA = 1
+SCHEMA = 2
 BUSY = 2.0
 """Seconds that a write waits for another program that has the file locked."""
 _TABLES = """
@@ -25,10 +25,12 @@ CREATE TABLE receipts (
     id BLOB NOT NULL UNIQUE,
     stored INTEGER NOT NULL,
     body BLOB NOT NULL,
-    log_index INTEGER
+    log_index INTEGER,
+    owner TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX unlogged ON receipts (seq) WHERE log_index IS NULL;
 """
+_FROM_1 = "ALTER TABLE receipts ADD COLUMN owner TEXT NOT NULL DEFAULT '';"
 UNLOGGED_LIMIT = 10_000
 """Receipts that are kept whatever else is asked for, while no log has them."""
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -82,7 +84,7 @@ class ReceiptFile:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Store receipts in one transaction: all are on the disk when it returns."""
-        insert = "INSERT OR IGNORE INTO receipts (id, stored, body) VALUES (?, ?, ?)"
+        insert = "INSERT OR IGNORE INTO receipts (id, stored, body, owner) VALUES (?, ?, ?, ?)"
         self._write(insert, rows)
 
     def set_index(self, places: Sequence[tuple[str, int]]) -> None:
@@ -114,11 +116,11 @@ class ReceiptFile:
             [(oldest, UNLOGGED_LIMIT)],
         )
 
-    def body(self, id: str) -> bytes | None:
-        """A receipt's canonical JSON."""
-        query = "SELECT CAST(body AS BLOB) FROM receipts WHERE id = ?"
+    def body(self, id: str) -> tuple[bytes, str] | None:
+        """A receipt's canonical JSON, and whose it is."""
+        query = "SELECT CAST(body AS BLOB), CAST(owner AS TEXT) FROM receipts WHERE id = ?"
         rows = self._read(query, bytes.fromhex(id))
-        return rows[0][0] if rows else None
+        return (rows[0][0], rows[0][1]) if rows else None
 
     def index(self, id: str) -> int | None:
         """A receipt's place in the log."""
@@ -233,6 +235,8 @@ class ReceiptFile:
         (tables,) = self._writer.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if version == 0 and not tables:
             self._writer.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
+        elif version == 1:
+            self._writer.executescript(f"BEGIN; {_FROM_1} PRAGMA user_version = {SCHEMA}; COMMIT;")
         elif version != SCHEMA:
             raise ConfigError(
                 f"the receipts in {self.path} have schema version {version}, this program reads "

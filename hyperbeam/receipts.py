@@ -46,7 +46,7 @@ class _Batch:
     __slots__ = ("done", "items")
 
     def __init__(self) -> None:
-        self.items: dict[str, tuple[dict[str, Any], LiveKeySet]] = {}
+        self.items: dict[str, tuple[dict[str, Any], LiveKeySet, str]] = {}
         self.done = asyncio.Event()
 
 
@@ -68,7 +68,7 @@ class Receipts:
         self, path: Path, *, keep: int = 100_000, days: int = 30, keeper: bool = True
     ) -> None:
         self.stored = asyncio.Event()
-        self.elsewhere: Callable[[str], Awaitable[bytes | None]] | None = None
+        self.elsewhere: Callable[[str], Awaitable[tuple[bytes, str] | None]] | None = None
         self.flush_elsewhere: Callable[[], Awaitable[None]] | None = None
         self.on_stored: Callable[[], None] = self.stored.set
         self.on_damage: Callable[[int], None] | None = None
@@ -138,9 +138,10 @@ class Receipts:
         """A fresh id: 128 random bits in hex."""
         return secrets.token_hex(16)
 
-    def add(self, receipt: dict[str, Any], keyset: LiveKeySet) -> None:
+    def add(self, receipt: dict[str, Any], keyset: LiveKeySet, owner: str = "") -> None:
         """Queue a receipt without `key_id`, `log_by` and `signature`, to be signed by `keyset`.
 
+        `owner`: the id of the API key that made the request.
         It belongs to the store from here on: do not change it.
         """
         with self._lock:
@@ -148,25 +149,30 @@ class Receipts:
             if len(items) >= WAITING_LIMIT:
                 self._lost += 1
                 return
-            items[receipt["id"]] = (receipt, keyset)
+            items[receipt["id"]] = (receipt, keyset, owner)
             if len(items) == 1:
                 self._wake.set()
 
-    async def get(self, id: str) -> dict[str, Any] | None:
+    async def get(self, id: str, owner: str | None = None) -> dict[str, Any] | None:
         """The signed receipt `id`, also one that is still queued; None: there is none.
 
+        `owner`: the API key of who asks ("" without one), to whom no other key's receipt is
+        there; None asks for the node itself.
         Raises Unavailable `receipt_damaged` where what is stored under `id` is no receipt.
         """
         if not _ID.match(id):
             return None
-        body = await self.find(id)
-        if body is None and self.elsewhere is not None:
+        found = await self.find(id)
+        if found is None and self.elsewhere is not None:
             # Who does not hold it any more has stored it meanwhile.
-            body = await self.elsewhere(id) or await self.find(id)
-        return None if body is None else _read(id, body)
+            found = await self.elsewhere(id) or await self.find(id)
+        if found is None:
+            return None
+        body, whose = found
+        return None if owner is not None and whose not in ("", owner) else _read(id, body)
 
-    async def find(self, id: str) -> bytes | None:
-        """What this process has under `id`, in the file or queued: canonical JSON."""
+    async def find(self, id: str) -> tuple[bytes, str] | None:
+        """What this process has under `id`, in the file or queued: canonical JSON and owner."""
         if not _ID.match(id):
             return None
         with self._lock:
@@ -177,7 +183,7 @@ class Receipts:
             await batch.done.wait()
         row = self._unstored.get(id)
         if row is not None:
-            return row[2]
+            return row[2], row[3]
         with _explained():
             return await asyncio.to_thread(self._file.body, id)
 
@@ -259,9 +265,10 @@ class Receipts:
             self._tell(batch.done.set)
 
     def _sign(self, batch: _Batch) -> None:
-        for id, (receipt, keyset) in batch.items.items():
+        for id, (receipt, keyset, owner) in batch.items.items():
             try:
-                self._unstored[id] = (bytes.fromhex(id), _now(), signed(receipt, keyset))
+                body = signed(receipt, keyset)
+                self._unstored[id] = (bytes.fromhex(id), _now(), body, owner)
             except Exception as error:
                 unforeseen = not isinstance(error, TypeError | ValueError)
                 log.error("the receipt %s cannot be made: %s", id, error, exc_info=unforeseen)

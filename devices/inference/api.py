@@ -1,52 +1,58 @@
-"""inference@1.0: OpenAI's API in front of the model that this node runs."""
+"""inference@1.0: OpenAI's API in front of the models that can be asked from here."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hyperbeam import (
-    BadRequest,
-    Device,
-    HyperbeamError,
-    Message,
-    NotFound,
-    Stream,
-    Unavailable,
-    key,
-)
+from hyperbeam import Device, HyperbeamError, Message, NotFound, Stream, key
+from hyperbeam.access import Grant
+from hyperbeam.observe.request_id import current
 from hyperbeam.verify import jcs
 
 from . import marks, options
 from . import request as requests
 from .answering import Answering
-from .backends import Backend, none
+from .backends import Backend, shared
+from .backends.choice import make_backend
+from .backends.shared import SharedBackend
 from .config import InferenceConfig
-from .errors import NO_RETRY, render
+from .endpoints import CHAT, COMPLETIONS, EMBEDDINGS, LIMITS, OTHERS, Endpoint, is_messages, other
+from .errors import render
 from .replay import Replays
 from .reply import NO_STORE, allow, reply
+from .request import Asked
+from .serving import LOCAL, OWNER, Serving, unknown
 
 if TYPE_CHECKING:
     from hyperbeam.node import Node
 
-OWNER = "hyperbeam"
 _READ = ("GET", "HEAD")
+_LOOK = 2.0
+"""Seconds between two looks at the model's files for other processes."""
 _ID_LENGTH = 32
 _LATER = 2
-_OFF_LATER = 60
 
-log = logging.getLogger("hyperbeam.inference")
+
+def _passed(name: str, what: str) -> Any:
+    """A key that passes all behind it through, to a node that serves it."""
+
+    async def call(self: Inference, base: Message, request: Message) -> Message | Stream:
+        return await self._pass(name, base, request)
+
+    call.__name__ = name
+    call.__doc__ = f"{what}: passed through to a node that serves it."
+    return key(rest=True)(call)
 
 
 class Inference(Device):
-    """Chat and text completions by a model of this node's own, in OpenAI's shapes.
+    """OpenAI's API in front of a model of this node's own, and of the nodes of the route table.
 
-    `chat/completions`, `completions`, `models`, `models/<id>`, `health`; each of them
-    also behind `v1`, so that an SDK may use either as its base URL. `receipt/<id>` gives what
-    the node signed about an answer, `replay` makes it again.
+    `chat/completions`, `completions`, `embeddings`, `models`, `models/<id>`, `health` and what
+    backends serve beside; each also behind `v1`, so that an SDK may use either as its base URL.
+    `receipt/<id>` gives what the node signed about an answer, `replay` makes it again.
     """
 
     name = "inference@1.0"
@@ -58,19 +64,43 @@ class Inference(Device):
     ) -> None:
         super().__init__(node, config or InferenceConfig())
         self.backend: Backend = backend or self._make_backend()
+        self.serving = Serving(node, self.name, self.backend)
         self._created = int(time.time())
+        self._why = "it is not known yet which files run"
+        self._looking: asyncio.Task[None] | None = None
 
     def _make_backend(self) -> Backend:
-        if self.config.backend == "llama":
-            from .backends.llama import LlamaBackend
-
-            return LlamaBackend(self.config)
-        return none.NoBackend()
+        if self.node.role == "worker":
+            return SharedBackend(self.node.board)
+        return make_backend(self.config)
 
     async def start(self) -> None:
         """Begin to load the model; requests meanwhile get 503 `loading`."""
         self._created = int(time.time())
-        await self.backend.start(self._declare)
+        await self.backend.start(self._declare, self._changed)
+        self._changed()
+        if self.node.role == "supervisor":
+            self._looking = asyncio.create_task(self._look(), name="model files")
+
+    def _changed(self) -> None:
+        """Let routes know where the backend is, and other processes how it is."""
+        backend = self.backend
+        self.node.backends.register(
+            LOCAL, backend.url, backend.headers, lambda: backend.state == "ready"
+        )
+        if self.node.role != "worker":
+            if backend.identity().by == "hashed":
+                self._why = ""
+            self.node.board.publish(shared.NAME, shared.published(backend, self._why))
+
+    async def _look(self) -> None:
+        """Say to the workers whether the model's files are still those that the backend opened."""
+        while True:
+            why = await self.backend.unknown_model()
+            if why != self._why:
+                self._why = why
+                self._changed()
+            await asyncio.sleep(_LOOK)
 
     async def _declare(self) -> None:
         """State in the key set how the backend runs, before anything is answered by it."""
@@ -93,6 +123,10 @@ class Inference(Device):
 
     async def stop(self) -> None:
         """End the backend and all its processes."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
+        await self.serving.stop()
         await self.backend.stop(self.config.stop_grace)
 
     def describe(self) -> Message:
@@ -104,8 +138,9 @@ class Inference(Device):
         }
 
     def render_error(self, error: HyperbeamError) -> Message:
-        """OpenAI's error object."""
-        return render(error)
+        """OpenAI's error object, or Anthropic's on the paths of its API."""
+        info = current()
+        return render(error, info is not None and is_messages(info.path))
 
     @key
     async def index(self, base: Message, request: Message) -> Message:
@@ -133,22 +168,52 @@ class Inference(Device):
         The reply's headers say which seed it was made with (`x-seed`), whose it is (`x-seed-by`:
         client or node) and under which id its receipt is kept (`x-receipt-id`).
         """
+        grant = self.node.access.check(request)
         allow(request, "POST")
-        wanted = requests.read(
-            marks.api(base) or "completions",
-            request,
-            model=self.backend.model,
-            max_tokens=self.config.max_tokens,
-            tools=self.backend.tools,
-        )
+        asked = requests.take(request)
         if marks.tee_before(base) and not marks.asks_tee(request):
             raise options.misplaced("tee")
-        self._require_ready()
-        log.debug(
-            "%d choices, stream %s, seed %d by the %s",
-            len(wanted.calls), wanted.stream, wanted.seed, wanted.seed_by,
-        )  # fmt: skip
-        return await self._answering().answer(wanted, marks.client(request), marks.target(request))
+        endpoint = CHAT if marks.api(base) == "chat" else COMPLETIONS
+        return await self._answer(endpoint, asked, request, grant)
+
+    @key(last=True)
+    async def embeddings(self, base: Message, request: Message) -> Message | Stream:
+        """POST: vectors for `input`, by a node that runs an embedding model."""
+        self._not_in_chat("embeddings", base, request)
+        grant = self.node.access.check(request)
+        allow(request, "POST")
+        return await self._answer(EMBEDDINGS, requests.take_any(request), request, grant)
+
+    async def _pass(self, first: str, base: Message, request: Message) -> Message | Stream:
+        self._not_in_chat(first, base, request)
+        grant = self.node.access.check(request)
+        endpoint = other(first, request.get("rest") or (), request)
+        here = self.backend.assembled and endpoint.path in LIMITS
+        asked = requests.take_any(request, seeded=here)
+        return await self._answer(endpoint, asked, request, grant)
+
+    async def _answer(
+        self, endpoint: Endpoint, asked: Asked, request: Message, grant: Grant
+    ) -> Message | Stream:
+        if grant.models:
+            grant.require_model(asked.model)
+        route = self.serving.route(endpoint.path, request)
+        info = current()
+        if info is not None:
+            info.route = route.id
+        chosen = await self.serving.choose(route, endpoint, asked.model)
+        answer = await self._answering().answer(
+            endpoint,
+            asked,
+            chosen,
+            request,
+            client=grant.client,
+            owner=grant.id,
+            used=grant.used,
+        )
+        if grant.headers:
+            _add_headers(answer, grant.headers)
+        return answer
 
     @key(rest=True)
     async def receipt(self, base: Message, request: Message) -> Message:
@@ -156,7 +221,8 @@ class Inference(Device):
         self._not_in_chat("receipt", base, request)
         allow(request, *_READ)
         id = "/".join(request.get("rest") or ())
-        found = await self.node.receipts.get(id)
+        owner = self.node.access.grant_of(request).id
+        found = await self.node.receipts.get(id, owner)
         if found is None:
             raise NotFound(
                 id,
@@ -173,10 +239,12 @@ class Inference(Device):
     async def replay(self, base: Message, request: Message) -> Message:
         """POST a receipt with its request: is the answer, made again, the same?"""
         self._not_in_chat("replay", base, request)
+        self.node.access.check(request)
         allow(request, "POST")
-        replays = Replays(self.node, self._answering())
+        answering = self._answering()
+        replays = Replays(self.node, answering)
         asked = replays.read(request)
-        self._require_ready()
+        answering.require_ready()
         return await replays.run(asked)
 
     @key(name="inference_opts", last=True)
@@ -198,42 +266,28 @@ class Inference(Device):
         }
 
     def _answering(self) -> Answering:
-        return Answering(self.node, self.backend, self.config, self.render_error)
-
-    @key(last=True)
-    async def embeddings(self, base: Message, request: Message) -> Message:
-        """400: the embedded model writes text and makes no vectors."""
-        self._not_in_chat("embeddings", base, request)
-        allow(request, "POST")
-        raise BadRequest(
-            "This node's model makes no embeddings: it writes text only. "
-            "Ask a node that runs an embedding model.",
-            error="embeddings_not_supported",
-            param="model",
-        )
+        return Answering(self.node, self.backend, self.config, self.serving, self.render_error)
 
     @key(rest=True)
     async def models(self, base: Message, request: Message) -> Message:
-        """GET: the list of the one model; `models/<id>`: that model, ids with slashes too."""
+        """GET: all models that can be asked for here; `models/<id>`: one, ids with slashes too."""
         self._not_in_chat("models", base, request)
         allow(request, *_READ)
+        grant = self.node.access.grant_of(request)
         name = "/".join(request.get("rest") or ())
-        running = self._model()
+        found = await self.serving.models(self._model(), request)
+        if grant.models:
+            found = [model for model in found if model["id"] in grant.models]
         if not name:
-            return reply({"object": "list", "data": [running] if running else []})
-        if running is None or name != running["id"]:
-            there = f"this node runs '{running['id']}'" if running else "this node runs no model"
-            raise NotFound(
-                name,
-                f"The model '{name[:200]}' does not exist: {there}.",
-                error="model_not_found",
-                param="model",
-            )
-        return reply(running)
+            return reply({"object": "list", "data": found})
+        for model in found:
+            if model["id"] == name:
+                return reply(model)
+        raise unknown(name, [model["id"] for model in found])
 
     @key(last=True)
     async def health(self, base: Message, request: Message) -> Message:
-        """GET: 200 when the model answers, else 503.
+        """GET: 200 when the model answers, or a node of the routes can be asked, else 503.
 
         `status` is ok, loading, failed or no_backend.
         """
@@ -244,7 +298,7 @@ class Inference(Device):
             "model": backend.model or None,
             "backend": backend.kind,
         }
-        if backend.state == "ready":
+        if backend.state == "ready" or self.serving.others_up():
             return reply({"status": "ok", **state})
         words = {"off": "no_backend"}
         answer = {
@@ -255,6 +309,16 @@ class Inference(Device):
         headers = {"retry-after": str(_LATER)} if backend.state == "loading" else {}
         return reply(answer, status=503, headers=headers)
 
+    responses = _passed("responses", "OpenAI's Responses API")
+    messages = _passed("messages", "Anthropic's Messages API; its errors have that API's shape")
+    tokenize = _passed("tokenize", "The tokens of a text")
+    detokenize = _passed("detokenize", "The text of tokens")
+    rerank = _passed("rerank", "Documents, ordered by how well they answer a query")
+    score = _passed("score", "How alike texts are")
+    audio = _passed("audio", "`audio/transcriptions`, `audio/speech` and the like")
+    images = _passed("images", "`images/generations` and the like")
+    moderations = _passed("moderations", "Whether a text is harmful")
+
     def default(self, called: str, base: Message, request: Message) -> Message:
         """404 in OpenAI's words for everything else."""
         raise self._unknown(called, request)
@@ -264,7 +328,8 @@ class Inference(Device):
         return NotFound(
             called,
             f"Unknown request URL: {method} .../{called[:100]}. There is chat/completions, "
-            "completions, models, health, receipt, replay and inference_opts, each also behind v1.",
+            f"completions, embeddings, models, {', '.join(OTHERS)}, health, receipt, replay and "
+            "inference_opts, each also behind v1.",
             error="unknown_url",
         )
 
@@ -282,30 +347,13 @@ class Inference(Device):
             "object": "model",
             "created": self._created,
             "owned_by": OWNER,
-            "max_model_len": self.config.context,
+            "max_model_len": self.backend.context or None,
             **{name: value for name, value in identity.items() if name != "name"},
         }
 
-    def _require_ready(self) -> None:
-        backend = self.backend
-        if backend.state == "ready":
-            return
-        if backend.state == "loading":
-            raise Unavailable(
-                f"The model is loading: {backend.detail or 'try again in a moment'}.",
-                error="loading",
-                retry_after=_LATER,
-            )
-        if backend.state == "failed":
-            raise Unavailable(
-                f"The model cannot be run: {backend.detail}",
-                error="backend_failed",
-                retry_after=_OFF_LATER,
-                headers=NO_RETRY,
-            )
-        raise Unavailable(
-            f"No model runs: {backend.detail or 'the backend is off'}",
-            error="no_backend",
-            retry_after=_OFF_LATER,
-            headers=NO_RETRY,
-        )
+
+def _add_headers(answer: Message | Stream, headers: Mapping[str, str]) -> None:
+    if isinstance(answer, Stream):
+        answer.headers.update(headers)
+    else:
+        answer.update(headers)

@@ -5,31 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from .assemble import Assembler, merge, total_usage
-from .backends import Backend
-from .child import ChildStream, ask
+from .child import ChildStream, Sender, ask
 from .logprobs import Legacy, trimmed
 from .request import Call, Generation
-
-if TYPE_CHECKING:
-    from hyperbeam.http.upstream import Upstream
 
 DONE = b"data: [DONE]\n\n"
 
 
-async def plain(
-    upstream: Upstream, backend: Backend, wanted: Generation, slots: int
-) -> dict[str, Any]:
+async def plain(sender: Sender, wanted: Generation, slots: int) -> dict[str, Any]:
     """The whole answer. Several choices are made `slots` at a time; one that fails ends all."""
     if len(wanted.calls) == 1:
-        return await _one(upstream, backend, wanted, wanted.calls[0])
+        return await _one(sender, wanted, wanted.calls[0])
     free = asyncio.Semaphore(slots)
 
     async def in_turn(call: Call) -> dict[str, Any]:
         async with free:
-            return await _one(upstream, backend, wanted, call)
+            return await _one(sender, wanted, call)
 
     tasks = [asyncio.create_task(in_turn(call)) for call in wanted.calls]
     try:
@@ -42,11 +36,9 @@ async def plain(
     return merge(answers, [call.first for call in wanted.calls])
 
 
-async def _one(
-    upstream: Upstream, backend: Backend, wanted: Generation, call: Call
-) -> dict[str, Any]:
+async def _one(sender: Sender, wanted: Generation, call: Call) -> dict[str, Any]:
     assembler = Assembler(wanted.api, wanted.alternatives)
-    child = await ask(upstream, backend, wanted.api, call)
+    child = await ask(sender, wanted.api, call)
     try:
         async for event in child.events():
             assembler.feed(event)
@@ -55,16 +47,17 @@ async def _one(
     return assembler.result()
 
 
-async def streamed(
-    upstream: Upstream, backend: Backend, wanted: Generation
-) -> AsyncIterator[bytes]:
+async def streamed(sender: Sender, wanted: Generation) -> AsyncIterator[bytes]:
     """The answer's chunks, once the first has come: the backend's own where that will do.
 
     Several choices follow one another, each made when the one before is complete, so
     that the order of the bytes does not depend on chance.
     """
-    child = await ask(upstream, backend, wanted.api, wanted.calls[0])
-    return Rewritten(upstream, backend, wanted, child) if wanted.rewritten else child
+    child = await ask(sender, wanted.api, wanted.calls[0])
+    if wanted.rewritten:
+        return Rewritten(sender, wanted, child)
+    child.holds = True
+    return child
 
 
 class Rewritten:
@@ -73,11 +66,8 @@ class Rewritten:
     Closing it closes the backend's connection, also before the first chunk was taken.
     """
 
-    def __init__(
-        self, upstream: Upstream, backend: Backend, wanted: Generation, first: ChildStream
-    ) -> None:
-        self._upstream = upstream
-        self._backend = backend
+    def __init__(self, sender: Sender, wanted: Generation, first: ChildStream) -> None:
+        self._sender = sender
         self._wanted = wanted
         self._child = first
         self._chunks = self._run()
@@ -92,6 +82,7 @@ class Rewritten:
         """End the stream and the backend's work."""
         await self._chunks.aclose()
         await self._child.aclose()
+        self._sender.close()
 
     async def _run(self) -> AsyncGenerator[bytes, None]:
         wanted = self._wanted
@@ -99,9 +90,9 @@ class Rewritten:
         head: dict[str, Any] = {}
         for position, call in enumerate(wanted.calls):
             if position:
-                self._child = await ask(self._upstream, self._backend, wanted.api, call)
+                self._child = await ask(self._sender, wanted.api, call)
             usage: Mapping[str, Any] | None = None
-            rewrite = _Rewrite(wanted, call.index)
+            rewrite = _Rewrite(wanted, call)
             async for event in self._child.events():
                 usage = event.pop("usage", None) or usage
                 event.pop("timings", None)
@@ -119,13 +110,17 @@ class Rewritten:
 class _Rewrite:
     """Gives the events of one call the answer's id and the choice's index."""
 
-    def __init__(self, wanted: Generation, index: int) -> None:
+    def __init__(self, wanted: Generation, call: Call) -> None:
         self._wanted = wanted
-        self._index = index
+        self._call = call
         self._legacy = Legacy(wanted.alternatives or 0)
 
     def __call__(self, event: dict[str, Any], head: Mapping[str, Any]) -> dict[str, Any]:
-        choices = [{**choice, "index": self._index} for choice in event["choices"]]
+        call = self._call
+        choices = [
+            {**choice, "index": call.index + choice.get("index", 0) * call.stride}
+            for choice in event["choices"]
+        ]
         if self._wanted.alternatives is not None:
             for choice in choices:
                 if choice.get("logprobs"):

@@ -73,6 +73,31 @@ def _calls(calls: Any) -> list[Any] | None:
     return list(canonical(kept))
 
 
+class Usage(NamedTuple):
+    """Tokens that a reply counts."""
+
+    prompt: int = 0
+    completion: int = 0
+
+
+def usage_of(answer: Mapping[str, Any]) -> Usage:
+    """The usage of a plain reply, in the words of any of the APIs."""
+    return _usage(answer.get("usage"))
+
+
+def _usage(counts: Any) -> Usage:
+    if not isinstance(counts, Mapping):
+        return Usage()
+    prompt = counts.get("prompt_tokens", counts.get("input_tokens"))
+    completion = counts.get("completion_tokens", counts.get("output_tokens"))
+    return Usage(_count(prompt), _count(completion))
+
+
+def _count(tokens: Any) -> int:
+    whole = isinstance(tokens, int) and not isinstance(tokens, bool)
+    return min(max(tokens, 0), 1 << 40) if whole else 0
+
+
 class _Delta(msgspec.Struct):
     content: str | None = None
     tool_calls: list[dict[str, Any]] | None = None
@@ -85,21 +110,33 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
+class _Whole(msgspec.Struct):
+    id: str | None = None
+    model: str | None = None
+    usage: dict[str, Any] | None = None
+
+
 class _Chunk(msgspec.Struct):
     id: str | None = None
+    model: str | None = None
     choices: list[_Choice] | None = None
+    usage: dict[str, Any] | None = None
     error: Any = None
+    message: _Whole | str | None = None
+    response: _Whole | None = None
 
 
 class StreamOutputs:
     """The choices of a stream, gathered from its bytes as they pass.
 
-    `id`: the answer's. `done`: `[DONE]` has come. `error`: the code of an error event, ""
-    where there was none.
+    `id`, `model`, `usage`: the answer's. `done`: `[DONE]` has come. `error`: the code of an
+    error event, "" where there was none.
     """
 
     def __init__(self) -> None:
         self.id: str | None = None
+        self.model: str | None = None
+        self.usage = Usage()
         self.done = False
         self.error = ""
         self._parser = EventParser()
@@ -148,9 +185,26 @@ class StreamOutputs:
             code = chunk.error.get("code") if isinstance(chunk.error, dict) else None
             self.error = str(code or "error")
         if self.id is None:
-            self.id = chunk.id
+            self._about(chunk)
+        if chunk.usage is not None:
+            self._count(chunk.usage)
+        if chunk.response is not None:
+            self._about(chunk.response)
         for choice in chunk.choices or ():
             self._choice(choice)
+
+    def _about(self, chunk: _Chunk | _Whole) -> None:
+        """What a stream's first chunk says, an Anthropic message, or one of the Responses API."""
+        if isinstance(chunk, _Chunk) and isinstance(chunk.message, _Whole):
+            chunk = chunk.message
+        self.id = self.id or chunk.id
+        self.model = self.model or chunk.model
+        if chunk.usage is not None:
+            self._count(chunk.usage)
+
+    def _count(self, counts: dict[str, Any]) -> None:
+        seen, before = _usage(counts), self.usage
+        self.usage = Usage(seen.prompt or before.prompt, seen.completion or before.completion)
 
     def _choice(self, choice: _Choice) -> None:
         texts = self._texts.setdefault(choice.index, [])

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from hyperbeam import HyperbeamError, Message
@@ -15,9 +16,9 @@ from hyperbeam.verify import receipt as receipts
 from hyperbeam.verify.jcs import MAX_INTEGER
 
 from . import outputs
-from .backends import Backend
-from .outputs import StreamOutputs
-from .request import Digest, Generation, digest_of
+from .backends import Backend, ModelIdentity
+from .outputs import StreamOutputs, Usage, usage_of
+from .request import Asked, Digest, Generation, digest_of
 
 if TYPE_CHECKING:
     from hyperbeam.node import Node
@@ -30,48 +31,88 @@ DIED = "backend_died"
 """The code of an error event by which the node says that the backend ended early."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What answered: model and backend as statements have them, and what it was sent.
+
+    `model` is None where only the reply can say it, `backend` as far as it is known.
+    """
+
+    model: dict[str, Any] | None
+    backend: dict[str, Any]
+    forwarded: Digest
+
+
+REMOTE: Mapping[str, Any] = {"kind": "remote", "where": "url", "settings": {}}
+"""The backend of which this node knows no more than an address."""
+
+
+def ran(backend: Backend, forwarded: Digest) -> Ran:
+    """This node's own backend, as it is now."""
+    about = {"kind": backend.kind, "where": backend.where, "settings": backend.settings}
+    return Ran(backend.identity().as_dict(), about, forwarded)
+
+
 class Record:
     """What is known of one inference from its beginning; `end` makes the receipt.
 
     `keyset`: signs statement and receipt, also where the node has another by then.
-    `model`, `backend`: what runs, as statements have it. `statement`, `answer_id`: set once
-    they are known.
+    `ran`: who answers, or was asked last. `statement`, `answer_id`: set once they are known.
+    `model_name`: what the reply says. `owner` is the API key that asked, "" without one, and
+    `used` is told the tokens that the reply counts.
     """
 
     def __init__(
         self,
         node: Node,
-        backend: Backend,
-        wanted: Generation,
+        asked: Asked | Generation,
         endpoint: str,
         render: Callable[[HyperbeamError], Message],
         body: bytes | None = None,
+        *,
+        owner: str = "",
+        used: Callable[[str, Usage], None] | None = None,
     ) -> None:
         self.id = node.receipts.new_id()
         self.keyset = node.keys.current
         self.salt = secrets.token_hex(16)
         self.endpoint = endpoint
-        self.request = digest_of(wanted.body if body is None else body)
-        self.forwarded = wanted.forwarded()
-        self.model = backend.identity().as_dict()
-        settings = backend.settings
-        self.backend: dict[str, Any] = {
-            "kind": backend.kind,
-            "where": backend.where,
-            "settings": settings,
-        }
-        self.nonce = wanted.nonce
-        self.nonce_by = "node" if wanted.nonce is None else "client"
-        if wanted.tee and self.nonce is None:
-            self.nonce = secrets.token_hex(32)
-        self.seed = exact(wanted.seed)
-        self.seed_by = wanted.seed_by
+        self.request = digest_of(asked.body if body is None else body)
+        self.ran: Ran | None = None
+        self.nonce = asked.nonce
+        self.nonce_by = "node" if asked.nonce is None else "client"
+        self.seed = None if asked.seed is None else exact(asked.seed)
+        self.seed_by = asked.seed_by
         self.statement: str | None = None
         self.answer_id: str | None = None
+        self.model_name = ""
+        self.owner = owner
+        self._used = used
         self._node = node
         self._render = render
         self._started = now()
         self._ended = False
+
+    @property
+    def model(self) -> dict[str, Any] | None:
+        """As statements have it; of a remote one, the name that the reply gives."""
+        known = None if self.ran is None else self.ran.model
+        if known is None and self.ran is not None and self.model_name:
+            return ModelIdentity(self.model_name).as_dict()
+        return known
+
+    @property
+    def backend(self) -> dict[str, Any] | None:
+        return None if self.ran is None else self.ran.backend
+
+    @property
+    def forwarded(self) -> Digest | None:
+        return None if self.ran is None else self.ran.forwarded
+
+    def attesting(self) -> None:
+        """Have a nonce for a statement, where the client gave none."""
+        if self.nonce is None:
+            self.nonce = secrets.token_hex(32)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -103,7 +144,7 @@ class Record:
             "answer_id": self.answer_id,
             "endpoint": self.endpoint,
             "request": self.request.as_dict(),
-            "forwarded": self.forwarded.as_dict(),
+            "forwarded": None if self.forwarded is None else self.forwarded.as_dict(),
             "response": {
                 "status": status,
                 "sha256": None if response is None else response.sha256,
@@ -121,14 +162,23 @@ class Record:
             "started": self._started,
             "ended": now(),
         }
-        self._node.receipts.add(receipt, self.keyset)
+        self._node.receipts.add(receipt, self.keyset, self.owner)
 
-    def answered(self, body: bytes, answer: Mapping[str, Any]) -> None:
-        """End with a plain reply; `answer` is what the backend said."""
+    def answered(self, body: bytes, answer: Mapping[str, Any], status: int = 200) -> None:
+        """End with a plain reply; `answer` is what the backend said, empty where it is no JSON."""
         said = answer.get("id")
         self.answer_id = said[:1024] if isinstance(said, str) else None
         output = outputs.digest(outputs.of_answer(answer))
-        self.end("complete", 200, digest_of(body), output=output)
+        self.counted(answer.get("model"), usage_of(answer))
+        self.end("complete", status, digest_of(body), output=output)
+
+    def counted(self, model: Any, usage: Usage) -> None:
+        """Note which model the reply names, and tell who counts of its tokens."""
+        if isinstance(model, str):
+            self.model_name = model[:1024]
+        if self._used is not None:
+            name = (self.model or {}).get("name") or ""
+            self._used(name, usage)
 
     def refused(self, error: HyperbeamError) -> HyperbeamError:
         """End with the error reply for `error`; gives the error to raise in its place."""
@@ -161,14 +211,19 @@ class Record:
             raise
 
 
-class StreamRecord(Record):
-    """The record of a stream; observes what of it the socket gets."""
+class Observer:
+    """Sees what of a stream the socket gets, and makes the receipt of it.
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    `completions`: whether it is one of OpenAI's streams that end with `[DONE]`; of others the
+    source knows the end.
+    """
+
+    def __init__(self, record: Record, *, completions: bool = True, events: bool = True) -> None:
+        self.record = record
+        self._completions = completions
         self._sha256 = hashlib.sha256()
         self._length = 0
-        self._outputs = StreamOutputs()
+        self._outputs = StreamOutputs() if events else None
         # Many pieces at once are hashed and read for half of what each would cost.
         self._gathered: list[bytes] = []
         self._look_at = GATHER
@@ -185,23 +240,29 @@ class StreamRecord(Record):
         self._gathered.clear()
         self._look_at = self._length + GATHER
         self._sha256.update(data)
-        self._outputs.feed(data)
+        if self._outputs is not None:
+            self._outputs.feed(data)
 
     def ended(self, complete: bool) -> None:
         """Make the receipt."""
         self._look()
-        seen = self._outputs
-        self.answer_id = None if seen.id is None else seen.id[:1024]
-        if seen.error:
+        record, seen = self.record, self._outputs
+        done = not self._completions or (seen is not None and seen.done)
+        if seen is not None and seen.error:
             end: End = "cut" if seen.error == DIED else "error"
         elif complete:
-            end = "complete" if seen.done else "cut"
+            end = "complete" if done else "cut"
         else:
-            end = self.whose_end()
-        output = outputs.digest(seen.outputs()) if end == "complete" else None
-        response = Digest(self._sha256.hexdigest(), self._length)
-        self.end(end, 200 if self._length else None, response if self._length else None,
-                 stream=True, output=output)  # fmt: skip
+            end = record.whose_end()
+        output = None
+        if seen is not None:
+            record.answer_id = None if seen.id is None else seen.id[:1024]
+            record.counted(seen.model, seen.usage)
+            if end == "complete" and self._completions:
+                output = outputs.digest(seen.outputs())
+        response = Digest(self._sha256.hexdigest(), self._length) if self._length else None
+        status = 200 if self._length else None
+        record.end(end, status, response, stream=True, output=output)
 
     def watch(self, source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """`source`, whose failure before the first byte is an error reply with its receipt."""
@@ -214,9 +275,9 @@ class StreamRecord(Record):
 
 
 class _Watched:
-    def __init__(self, source: AsyncIterator[bytes], record: StreamRecord) -> None:
+    def __init__(self, source: AsyncIterator[bytes], observer: Observer) -> None:
         self._source = source
-        self._record = record
+        self._observer = observer
 
     def __aiter__(self) -> Self:
         return self
@@ -225,9 +286,9 @@ class _Watched:
         try:
             return await anext(self._source)
         except HyperbeamError as error:
-            if self._record.began:
+            if self._observer.began:
                 raise
-            raise self._record.refused(error) from error
+            raise self._observer.record.refused(error) from error
 
     async def aclose(self) -> None:
         close = getattr(self._source, "aclose", None)

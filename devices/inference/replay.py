@@ -17,9 +17,11 @@ from hyperbeam.verify.reading import read_object
 
 from . import generate, outputs, rules
 from . import request as requests
-from .answering import ROOT, Answering
+from .answering import Answering
+from .child import Sender
+from .endpoints import CHAT, COMPLETIONS, ROOT, Endpoint
 from .outputs import Output, StreamOutputs
-from .receipts import Record, exact
+from .receipts import Ran, Record, exact, ran
 from .reply import NO_STORE, dump, reply
 from .request import Generation, digest_of
 from .validate import API
@@ -39,7 +41,8 @@ class Asked:
 
     `source`: `receipt` or `attestation`; `said`: the receipt, or the statement. `signature`:
     good, or unchecked where this node does not know the key set. `output_sha256`: of the
-    first answer; `outputs`: its choices, where the answer was given. `body`: of the whole call.
+    first answer; `outputs`: its choices, where the answer was given. `question`: the request
+    that was answered; `wanted`: the backend's calls. `body`: of the whole call.
     """
 
     source: str
@@ -47,7 +50,9 @@ class Asked:
     signature: str
     output_sha256: str
     outputs: list[Output] | None
-    wanted: Generation
+    endpoint: Endpoint
+    question: requests.Asked
+    wanted: Generation | None
     body: bytes
 
 
@@ -75,21 +80,39 @@ class Replays:
         except Malformed as error:
             raise BadRequest(f"{error.detail}.", error=error.reason.replace("-", "_")) from None
 
-    async def run(self, asked: Asked) -> Message:
+    async def run(self, asked: Asked, owner: str = "") -> Message:
         """The verdict. Raises Conflict where model, weights or settings are not the same."""
-        answering, wanted = self._answering, asked.wanted
-        record = Record(
-            self._node, answering.backend, wanted, ENDPOINT, answering.render, asked.body
-        )
-        self._check_same(asked.said, record)
+        answering, question = self._answering, asked.question
+        # The receipt of the replay is about the replay: it has neither evidence nor that nonce.
+        about = replace(question, tee="", nonce=None)
+        record = Record(self._node, about, ENDPOINT, answering.render, asked.body, owner=owner)
+        who = ran(answering.backend, answering.forwarded(asked.endpoint, question, asked.wanted))
+        record.ran = who
+        _check_same(asked.said, who)
         with record.watching():
-            answer = await generate.plain(
-                self._node.upstream, answering.backend, wanted, answering.config.slots
-            )
-        verdict = _verdict(asked, record, outputs.of_answer(answer))
+            answer, made = await self._again(asked)
+        verdict = _verdict(asked, record, made)
         text = dump(verdict)
         record.answered(text, answer)
         return reply(text, headers={**NO_STORE, **record.headers})
+
+    async def _again(self, asked: Asked) -> tuple[Mapping[str, Any], list[Output] | None]:
+        """The answer, as far as it is one JSON object, and its choices."""
+        answering = self._answering
+        sender = Sender(self._node.upstream, backend=answering.backend)
+        if asked.wanted is not None and answering.backend.assembled:
+            answer = await generate.plain(sender, asked.wanted, answering.config.slots)
+            return answer, outputs.of_answer(answer)
+        given = await answering.own(sender, asked.endpoint, asked.question, asked.wanted)
+        if given.source is None:
+            return given.answer or {}, outputs.of_answer(given.answer or {})
+        seen = StreamOutputs()
+        try:
+            async for chunk in given.source:
+                seen.feed(chunk)
+        finally:
+            await given.aclose()
+        return {"id": seen.id}, seen.outputs()
 
     def _read(self, body: bytes) -> Asked:
         fields = read_object(body, "The body", "invalid-json")
@@ -131,33 +154,19 @@ class Replays:
             )
         if asked is None:
             raise rules.missing("request")
+        endpoint = CHAT if _api(said) == "chat" else COMPLETIONS
+        question = _question(asked, said)
         return Asked(
             source="receipt" if raw is None else "attestation",
             said=said,
             signature=signature,
             output_sha256=digest,
             outputs=found,
-            wanted=self._wanted(asked, said),
+            endpoint=endpoint,
+            question=question,
+            wanted=self._answering.generation(endpoint, question),
             body=body,
         )
-
-    def _wanted(self, asked: bytes, said: dict[str, Any]) -> Generation:
-        answering = self._answering
-        message: Message = {"method": "POST", "body": asked}
-        if said["nonce_by"] == "client":
-            message["nonce"] = said["nonce"]
-        wanted = requests.read(
-            _api(said),
-            message,
-            model=answering.backend.model,
-            max_tokens=answering.config.max_tokens,
-            tools=answering.backend.tools,
-        )
-        # The receipt of the replay is about the replay: it has neither evidence nor that nonce.
-        wanted = replace(wanted, tee="", nonce=None)
-        if (exact(wanted.seed), wanted.seed_by) != (said["seed"], said["seed_by"]):
-            raise rules.refuse("receipt", "The seed is not that of the request.", "seed_mismatch")
-        return wanted
 
     def _signature(self, said: dict[str, Any], raw: str | None, attestation: Any) -> str:
         """See `Asked`. Raises BadRequest for one that is bad."""
@@ -188,31 +197,44 @@ class Replays:
             )
         return "good"
 
-    def _check_same(self, said: dict[str, Any], record: Record) -> None:
-        own, their = record.model, said["model"]
-        if their is None or their["name"] != own["name"]:
-            name = "none" if their is None else repr(their["name"][:200])
-            raise Conflict(
-                f"It was made by the model {name}, and this node runs '{own['name']}'.",
-                error="model_differs",
-            )
-        if their["sha256"] != own["sha256"]:
-            raise Conflict(
-                f"The model's files had the digest {their['sha256'] or 'unknown'}, and those of "
-                f"this node have {own['sha256'] or 'one that is not known yet'}.",
-                error="weights_differ",
-            )
-        if said["backend"] != record.backend:
-            raise Conflict(
-                f"The backend's settings are not the same: {_differing(said, record)}.",
-                error="settings_differ",
-            )
-        if said["forwarded"] not in (None, record.forwarded.as_dict()):
-            raise Conflict(
-                "This node would ask its backend for something else: its version, or "
-                "inference.max_tokens, is not the same.",
-                error="settings_differ",
-            )
+
+def _question(body: bytes, said: Mapping[str, Any]) -> requests.Asked:
+    """The request as it was asked. Raises BadRequest where its seed is another."""
+    message: Message = {"method": "POST", "body": body}
+    if said["nonce_by"] == "client":
+        message["nonce"] = said["nonce"]
+    question = requests.take(message)
+    seed = None if question.seed is None else exact(question.seed)
+    if (seed, question.seed_by) != (said["seed"], said["seed_by"]):
+        raise rules.refuse("receipt", "The seed is not that of the request.", "seed_mismatch")
+    return question
+
+
+def _check_same(said: Mapping[str, Any], who: Ran) -> None:
+    own, their = who.model or {}, said["model"]
+    if their is None or their["name"] != own["name"]:
+        name = "none" if their is None else repr(their["name"][:200])
+        raise Conflict(
+            f"It was made by the model {name}, and this node runs '{own['name']}'.",
+            error="model_differs",
+        )
+    if their["sha256"] != own["sha256"]:
+        raise Conflict(
+            f"The model's files had the digest {their['sha256'] or 'unknown'}, and those of "
+            f"this node have {own['sha256'] or 'one that is not known yet'}.",
+            error="weights_differ",
+        )
+    if said["backend"] != who.backend:
+        raise Conflict(
+            f"The backend's settings are not the same: {_differing(said, who)}.",
+            error="settings_differ",
+        )
+    if said["forwarded"] not in (None, who.forwarded.as_dict()):
+        raise Conflict(
+            "This node would ask its backend for something else: its version, or "
+            "inference.max_tokens, is not the same.",
+            error="settings_differ",
+        )
 
 
 def _api(said: Mapping[str, Any]) -> API:
@@ -318,8 +340,8 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _differing(said: Mapping[str, Any], record: Record) -> str:
-    their, own = said["backend"] or {}, record.backend
+def _differing(said: Mapping[str, Any], who: Ran) -> str:
+    their, own = said["backend"] or {}, who.backend
     names = [name for name in ("kind", "where") if their.get(name) != own[name]]
     old, new = their.get("settings") or {}, own["settings"]
     names += [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]

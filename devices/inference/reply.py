@@ -24,12 +24,13 @@ def reply(
     *,
     status: int = 200,
     headers: Mapping[str, str] | None = None,
+    kind: str = JSON,
 ) -> Message:
-    """`value`, or the JSON text that it already is."""
+    """`value`, or the text of the content type `kind` that it already is."""
     return {
         **(headers or {}),
         "status": status,
-        "content-type": JSON,
+        "content-type": kind,
         "body": value if isinstance(value, bytes) else dump(value),
     }
 

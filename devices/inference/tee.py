@@ -19,14 +19,13 @@ from hyperbeam.verify.reading import read_json
 
 from .backends import Backend
 from .child import cut
-from .errors import JSON, NO_RETRY
-from .receipts import Record, StreamRecord, now
-from .request import Generation, digest_of
+from .errors import JSON, UNAVAILABLE, permanent
+from .receipts import Record, now
+from .request import Asked, digest_of
 
 if TYPE_CHECKING:
     from hyperbeam.node import Node
 
-UNAVAILABLE = "attestation_unavailable"
 EVENTS = "text/event-stream"
 METHOD = "POST"
 DONE = b"data: [DONE]\n\n"
@@ -38,24 +37,21 @@ _OF_EVIDENCE = ("nonce", "batch", "backend", "evidences", "token", "claims", "ve
 class Attester:
     """Attests answers of `backend` to requests for `path`; `client` waits, in a fair order."""
 
-    def __init__(
-        self, node: Node, backend: Backend, wanted: Generation, path: str, client: str
-    ) -> None:
+    def __init__(self, node: Node, backend: Backend, asked: Asked, path: str, client: str) -> None:
         self._node = node
         self._backend = backend
-        self._wanted = wanted
+        self._asked = asked
         self._path = path
         self._client = client
 
     async def check(self) -> None:
         """Whether evidence could be had now. Raises Unavailable before the backend is asked."""
         if self._backend.where != "child":
-            raise Unavailable(
-                "Only answers of a model that this node runs itself can be attested, and this "
-                "one's runs elsewhere.",
-                error=UNAVAILABLE,
-                param="tee",
-                headers=NO_RETRY,
+            raise permanent(
+                _refused(
+                    "Only answers of a model that this node runs itself can be attested, and this "
+                    "one's runs elsewhere."
+                )
             )
         await self._check_model()
         await self._ask({"probe": True})
@@ -73,7 +69,7 @@ class Attester:
         except UnicodeDecodeError:
             raise BadGateway("The backend's answer is not UTF-8.", error="backend_error") from None
         record.statement = digest_of(raw).sha256
-        mode = "batch" if self._wanted.tee == "batch" else "each"
+        mode = "batch" if self._asked.tee == "batch" else "each"
         text = raw.decode()
         try:
             with attesting(self._node.metrics):
@@ -97,7 +93,8 @@ class Attester:
         try:
             found = await self._node.resolve({}, {"path": _GENERATE, "priv": {"attest": attest}})
         except NotFound as error:
-            raise _unavailable(error.detail) from None
+            # No device that collects evidence: nothing will change that while the node runs.
+            raise permanent(_unavailable(error.detail)) from None
         except HyperbeamError as error:
             if error.error == UNAVAILABLE:
                 raise
@@ -105,8 +102,8 @@ class Attester:
         return found if isinstance(found, Mapping) else {}
 
     def _statement(self, record: Record, body: bytes, kind: str) -> dict[str, Any]:
-        wanted = self._wanted
-        whole = wanted.tee != "digest"
+        asked, forwarded = self._asked, record.forwarded
+        whole = asked.tee != "digest"
         return {
             "v": statement.V,
             "node": record.keyset.node,
@@ -121,14 +118,14 @@ class Attester:
                 "method": METHOD,
                 "path": self._path,
                 **record.request.as_dict(),
-                "body": wanted.body.decode() if whole else None,
+                "body": asked.body.decode() if whole else None,
             },
-            "forwarded": record.forwarded.as_dict(),
+            "forwarded": None if forwarded is None else forwarded.as_dict(),
             "response": {
                 "status": 200,
                 "type": kind,
                 **digest_of(body).as_dict(),
-                "stream": wanted.stream,
+                "stream": asked.stream,
                 "complete": True,
                 "body": body.decode() if whole else None,
             },
@@ -156,7 +153,7 @@ class AttestedStream:
     """
 
     def __init__(
-        self, attester: Attester, record: StreamRecord, source: AsyncIterator[bytes], model: str
+        self, attester: Attester, record: Record, source: AsyncIterator[bytes], model: str
     ) -> None:
         self._attester = attester
         self._record = record
@@ -229,9 +226,8 @@ class AttestedStream:
 
 
 def _unavailable(why: str) -> Unavailable:
-    return Unavailable(
-        f"There is no evidence for this answer now: {why}.",
-        error=UNAVAILABLE,
-        param="tee",
-        retry_after=_LATER,
-    )
+    return _refused(f"There is no evidence for this answer now: {why}.")
+
+
+def _refused(detail: str) -> Unavailable:
+    return Unavailable(detail, error=UNAVAILABLE, param="tee", retry_after=_LATER)

@@ -11,6 +11,7 @@ from hyperbeam import __version__
 from hyperbeam.errors import ConfigError, HyperbeamError
 
 from .init import init
+from .keys import keys
 from .models import models
 from .routes import routes
 from .serve import serve
@@ -27,6 +28,7 @@ def cli() -> None:
 
 cli.add_command(serve)
 cli.add_command(models)
+cli.add_command(keys)
 cli.add_command(routes)
 cli.add_command(init)
 cli.add_command(verify)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.types import Scope
 
+from ..access.proxies import Proxies
 from ..message import Message, is_private
 
 CREDENTIALS = frozenset({"authorization", "cookie", "x-api-key"})
@@ -21,13 +22,14 @@ HOP_BY_HOP = frozenset(
 )
 
 
-def build(scope: Scope, body: bytes) -> Message:
+def build(scope: Scope, body: bytes, proxies: Proxies | None = None) -> Message:
     """The message of a request: `method`, `path` (raw target), `body` (bytes), headers as keys.
 
     Headers that describe the connection are left out, credentials stand only under
     `priv["headers"]`. A header can set neither of the keys named above nor a private one.
-    `priv["client"]` is the peer's address, `priv["target"]` the path as it was sent,
-    `priv["request-headers"]` the names that came from the head.
+    `priv["client"]` is the peer's address, or what trusted `proxies` say it is,
+    `priv["target"]` the path as it was sent, `priv["request-headers"]` the names that came
+    from the head.
     """
     headers: dict[str, str] = {}
     credentials: dict[str, str] = {}
@@ -46,6 +48,7 @@ def build(scope: Scope, body: bytes) -> Message:
         else:
             target[name] = value
     client = scope["client"]
+    peer = client[0] if client else ""
     query = scope["query_string"]
     path = scope["raw_path"]
     message: Message = dict(headers)
@@ -54,7 +57,7 @@ def build(scope: Scope, body: bytes) -> Message:
     message["body"] = body
     message["priv"] = {
         "headers": credentials,
-        "client": client[0] if client else "",
+        "client": peer if proxies is None else proxies.client(peer, headers),
         "request-headers": frozenset(headers),
         "target": target,
     }

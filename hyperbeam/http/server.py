@@ -16,6 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from ..access.origins import Origins
+from ..access.proxies import Proxies
 from ..device import Stream
 from ..errors import HyperbeamError
 from ..message import Link, Message
@@ -58,7 +60,8 @@ class Server:
     `body_timeout` without a byte of body (and at least 1 KiB/s after that);
     `idle_timeout` between requests. `keep_alive_comment`: seconds of silence in an event
     stream before a comment, 0 for none. `hosts`: the names beside localhost's own that a
-    request may come under, None for any. `watch` follows the requests.
+    request may come under, None for any. `watch` follows the requests. `cors`: origins whose
+    pages may read replies. `proxies`: networks whose x-forwarded-for is believed.
     """
 
     def __init__(
@@ -74,6 +77,8 @@ class Server:
         idle_timeout: float = 75.0,
         hosts: Collection[str] | None = None,
         watch: Watch | None = None,
+        cors: Collection[str] = ("*",),
+        proxies: Collection[str] = (),
     ) -> None:
         self.handler = handler
         self.host = host
@@ -86,6 +91,8 @@ class Server:
         self._port = port
         self._hosts = None if hosts is None else Hosts(hosts)
         self._keep_alive_comment = keep_alive_comment
+        self._origins = None if "*" in cors else Origins(cors)
+        self._proxies = Proxies(proxies) if proxies else None
         self.sockets: Sequence[socket.socket] = ()
         self._servers: list[asyncio.Server] = []
         self._state = ServerState()
@@ -197,7 +204,9 @@ class Server:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         event = await receive()
-        request = requests.build(scope, event["body"])
+        request = requests.build(scope, event["body"], self._proxies)
+        if self._origins is not None:
+            send = self._origins.sending(send, request.get("origin"))
         info = self.watch.begin(request)
         try:
             try:
@@ -254,8 +263,11 @@ class Server:
         if scope is None:
             reply = _plain_error(error)
         else:
-            request = requests.build(scope, b"")
+            request = requests.build(scope, b"", self._proxies)
             reply = self._error_reply(error, {**request, "accept-codec": JSON})
+        if self._origins is not None:
+            origin = None if request is None else request.get("origin")
+            reply.headers = self._origins.restrict(reply.headers, origin)
         headers = [
             *self._state.default_headers,
             *reply.headers,

@@ -276,7 +276,7 @@ async def test_a_web_page_cannot_reach_a_node_on_loopback(start_node: StartNode)
         assert (await get(node, "/~meta@1.0/live", host=host)).status_code == 200
     named = await start_node(http__hosts="node.example")
     assert (await get(named, "/~meta@1.0/live", host="node.example")).status_code == 200
-    everywhere = await start_node(http__host="0.0.0.0")
+    everywhere = await start_node(http__host="0.0.0.0", access__open=True)
     assert (await get(everywhere, "/~meta@1.0/live", host="any.example")).status_code == 200
 
 

@@ -27,6 +27,7 @@ class Call:
     writer: asyncio.StreamWriter
     data: bytes
     """The body as it came."""
+    method: str = "POST"
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def begin(self, status: int = 200, content_type: str = "text/event-stream") -> None:
@@ -137,8 +138,9 @@ class Dummy:
                     name.lower(): value.strip()
                     for name, _, value in (line.partition(":") for line in lines)
                 }
-                body = await reader.readexactly(int(headers["content-length"]))
-                call = Call(first.split()[1], headers, json.loads(body), reader, writer, body)
+                body = await reader.readexactly(int(headers.get("content-length", 0)))
+                method, path, _ = first.split()
+                call = Call(path, headers, _fields(body), reader, writer, body, method)
                 self.calls.append(call)
                 await self._answer(call)
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -160,6 +162,14 @@ class Dummy:
         call.gone.set()
         answer.cancel()
         raise ConnectionResetError
+
+
+def _fields(body: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(body)
+    except ValueError:
+        return {}
+    return fields if isinstance(fields, dict) else {}
 
 
 async def _left(reader: asyncio.StreamReader) -> None:

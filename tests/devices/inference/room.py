@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self, cast
@@ -15,10 +16,18 @@ from devices.inference import Inference
 from devices.inference.config import InferenceConfig
 from devices.inference.events import EventParser
 from hyperbeam import HyperbeamError, Message, Stream, Unavailable
+from hyperbeam.access import Access
+from hyperbeam.config import AccessConfig
 from hyperbeam.http.upstream import Upstream
 from hyperbeam.keys import Keys
 from hyperbeam.observe.metrics import Metrics
 from hyperbeam.receipts import Receipts
+from hyperbeam.routing import Route, RouteNode, RouteTable
+from hyperbeam.routing.backends import Backends
+from hyperbeam.routing.dispatch import Dispatcher
+from hyperbeam.serve.board import Board
+from hyperbeam.serve.counters import LocalCounters
+from hyperbeam.store import MemoryStore
 
 from .dummy import Dummy
 
@@ -75,12 +84,20 @@ class Room:
         self.keys = Keys(home)
         self.receipts = Receipts(home / "receipts.sqlite")
         self.server = SimpleNamespace(draining=False)
-        node = SimpleNamespace(
+        self.backends = Backends()
+        self.dispatch = Dispatcher(self.upstream, LocalCounters(), self.backends, probing=False)
+        self.node = node = SimpleNamespace(
             upstream=self.upstream,
+            backends=self.backends,
+            dispatch=self.dispatch,
+            routes=RouteTable([]),
+            role="single",
+            board=Board(),
             keys=self.keys,
             receipts=self.receipts,
             server=self.server,
             metrics=Metrics(),
+            access=Access(AccessConfig(), MemoryStore(), LocalCounters()),
             resolve=self.evidence.resolve,
         )
         self.device = Inference(cast(Any, node), InferenceConfig(slots=2), backend)
@@ -94,6 +111,15 @@ class Room:
     async def __aexit__(self, *_: object) -> None:
         await self.upstream.close()
         await self.receipts.close()
+
+    def use(self, *nodes: RouteNode, **fields: Any) -> Route:
+        """Have one route to `nodes` for everything under /v1."""
+        template = "/v1/.*"
+        patterns = {"path": re.compile(template)}
+        route = Route(template, list(nodes), device="inference@1.0", patterns=patterns, **fields)
+        self.node.routes = RouteTable([route])
+        self.dispatch.use(self.node.routes)
+        return route
 
     async def get(self, path: str, **keys: Any) -> Any:
         return await self.call("GET", path, **keys)

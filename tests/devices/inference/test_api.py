@@ -125,7 +125,7 @@ async def test_a_prompt_too_long_is_400_before_anything_is_sent(
         (500, b"Internal Server Error", 502),
         (302, b"elsewhere", 502),
         (200, {"choices": []}, 502),
-        (404, b"[" * 100_000, 400),
+        (404, b"[" * 100_000, 404),
     ],
 )
 async def test_a_backends_refusal_has_a_fitting_status(

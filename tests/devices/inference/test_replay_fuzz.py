@@ -7,6 +7,9 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devices.inference.answering import Answering
+from devices.inference.config import InferenceConfig
+from devices.inference.errors import render
 from devices.inference.replay import Replays
 from hyperbeam import HyperbeamError
 
@@ -49,11 +52,10 @@ CHANGES = st.dictionaries(st.sampled_from(sorted(RECEIPT)), VALUES, max_size=2)
 
 
 def replays() -> Replays:
-    backend = SimpleNamespace(model="m", tools=True)
-    config = SimpleNamespace(max_tokens=9)
-    answering = SimpleNamespace(backend=backend, config=config)
-    node = SimpleNamespace(keys=SimpleNamespace(find=lambda name: None))
-    return Replays(cast(Any, node), cast(Any, answering))
+    node: Any = SimpleNamespace(keys=SimpleNamespace(find=lambda name: None))
+    backend: Any = SimpleNamespace(model="m", tools=True, assembled=True)
+    answering = Answering(node, backend, InferenceConfig(), cast(Any, None), render)
+    return Replays(node, answering)
 
 
 def is_refused(body: bytes) -> bool:
