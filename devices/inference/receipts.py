@@ -27,8 +27,9 @@ End = Literal["complete", "error", "cut", "left"]
 HEADER = "x-receipt-id"
 GATHER = 16 * 1024
 """Bytes of a stream that are hashed and read together."""
-DIED = "backend_died"
-"""The code of an error event by which the node says that the backend ended early."""
+CUT = ("backend_died", "draining")
+"""The codes of error events by which the node says that the backend, or the node itself, ended
+a stream early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +250,7 @@ class Observer:
         record, seen = self.record, self._outputs
         done = not self._completions or (seen is not None and seen.done)
         if seen is not None and seen.error:
-            end: End = "cut" if seen.error == DIED else "error"
+            end: End = "cut" if seen.error in CUT else "error"
         elif complete:
             end = "complete" if done else "cut"
         else:

@@ -9,8 +9,8 @@ import msgspec
 
 from ..config import Config
 
-CHANGEABLE = ("access", "http", "log", "metrics", "print", "tracing")
-"""Settings of the kernel that new workers take."""
+CHANGEABLE = ("access", "log", "print", "tracing")
+"""Settings of the kernel that new workers take, beside `[http]`."""
 FIXED_HTTP = ("host", "port")
 _NOT_SETTINGS = ("file", "sections")
 
@@ -32,10 +32,7 @@ def merged(old: Config, new: Config, fixed: Collection[str]) -> tuple[Config, li
 
     `fixed` are the sections that count as they were when the node started.
     """
-    changes: dict[str, Any] = {}
-    for name in CHANGEABLE:
-        if name in Config.__struct_fields__:
-            changes[name] = getattr(new, name)
+    changes: dict[str, Any] = {name: getattr(new, name) for name in CHANGEABLE}
     http = {name: getattr(old.http, name) for name in FIXED_HTTP}
     changes["http"] = msgspec.structs.replace(new.http, **http)
     changes["sections"] = {

@@ -192,6 +192,8 @@ async def test_of_a_stream_that_the_client_leaves(
     stream = await room.post("chat/completions", {**CHAT, "stream": True})
     if read_first:
         stream.observer.sent(await anext(stream.source))
+        if draining:
+            stream.observer.sent(b'data: {"error": {"message": "m", "code": "draining"}}\n\n')
     room.server.draining = draining
     await stream.aclose()
     receipt = await room.receipt(stream.headers)
