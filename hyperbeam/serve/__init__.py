@@ -1,1 +1,1 @@
-"""Processes: children that the node supervises."""
+"""Processes: the workers of a node, and children that it supervises."""
