@@ -123,7 +123,9 @@ class Dummy:
         if behaviour == "fail":
             await _plain(writer, 500, _error("it is broken"))
         elif behaviour == "full" or (behaviour == "error-event" and not streamed):
-            await _plain(writer, 503, _error("The request queue is full."), {"retry-after": "1"})
+            await _plain(
+                writer, 503, _error("The request queue is full.", 503), {"retry-after": "1"}
+            )
         elif behaviour == "die":
             raise ConnectionAbortedError
         else:
@@ -142,7 +144,7 @@ class Dummy:
             b"transfer-encoding: chunked\r\n\r\n"
         )
         if behaviour == "error-event":
-            await _event(writer, _error("The request queue is full."))
+            await _event(writer, _error("The request queue is full.", 503))
             await _event(writer, None)
             return
         step = -(-len(text) // CHUNKS)
@@ -186,8 +188,8 @@ async def _event(writer: asyncio.StreamWriter, value: Any) -> None:
     await writer.drain()
 
 
-def _error(message: str) -> dict[str, Any]:
-    return {"error": {"message": message, "type": "server_error", "param": None, "code": 500}}
+def _error(message: str, code: int = 500) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "server_error", "param": None, "code": code}}
 
 
 def _answer(text: str) -> dict[str, Any]:
