@@ -13,7 +13,15 @@ from typing import Any
 
 import msgspec
 
-from .config import Config, HTTPConfig, LogConfig, ReceiptsConfig, StoreConfig, TracingConfig
+from .config import (
+    AccessConfig,
+    Config,
+    HTTPConfig,
+    LogConfig,
+    ReceiptsConfig,
+    StoreConfig,
+    TracingConfig,
+)
 from .observe.logging import TOPICS
 from .registry import discover
 
@@ -54,6 +62,7 @@ def commented_config() -> str:
         "http": HTTPConfig,
         "store": StoreConfig,
         "receipts": ReceiptsConfig,
+        "access": AccessConfig,
         "log": LogConfig,
         "tracing": TracingConfig,
     }

@@ -18,6 +18,8 @@ PYTHON = [text for language, text in BLOCKS if language == "python"]
 TOML = [text for language, text in BLOCKS if language == "toml"]
 CURLS = [text for text in SHELL if text.startswith("curl")]
 VERIFYING = [text for text in SHELL if "hyperbeam verify" in text]
+OPERATING = [text for text in SHELL if re.match(r"\.venv/bin/hyperbeam (?!verify)", text)]
+(DEVICE,) = [text for text in SHELL if text.startswith("scripts/run --device-path my-devices\n")]
 RUN_BY = {
     "scripts/run\n": "the fixture `node`",
     "scripts/run --set sev_gpu.backend=simulated\n": "the fixture `attested`",
@@ -43,9 +45,8 @@ def shell(text: str, node: NodeProcess) -> str:
 
 
 def test_every_shell_block_is_run_by_a_test() -> None:
-    run = {*RUN_BY, *CURLS, *VERIFYING, SHELL[-1]}
+    run = {*RUN_BY, *CURLS, *VERIFYING, *OPERATING, DEVICE}
     assert set(SHELL) == run
-    assert SHELL[-1].startswith("scripts/run --device-path my-devices\n")
     for script in RUN_BY:
         assert os.access(ROOT / script.split()[0], os.X_OK)
 
@@ -85,7 +86,17 @@ def test_sdk(node: NodeProcess, major: int) -> None:
 
 def test_device(node: NodeProcess) -> None:
     assert PYTHON[1].strip() == GREETER.strip()
-    assert shell(SHELL[-1].partition("\n")[2], node) == "Hello, Ada"
+    assert shell(DEVICE.partition("\n")[2], node) == "Hello, Ada"
+
+
+def test_operating(node: NodeProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HB_HTTP_PORT", str(node.port))
+    monkeypatch.setenv("HB_HOME", str(tmp_path / "home"))
+    said = "".join(shell(text, node) for text in OPERATING)
+    assert "routes, sound" in said
+    assert "/v1/.*  -> inference@1.0" in said
+    assert re.search(r"^hb-[\w-]{43}$", said, re.MULTILINE)
+    assert "smollm2-135m-instruct" in said
 
 
 def test_route(home: Path, tmp_path: Path) -> None:

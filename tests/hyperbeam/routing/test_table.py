@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperbeam import ConfigError, NoRoute
-from hyperbeam.routing import RouteTable, load_routes
+from hyperbeam.routing import RouteTable, load_routes, parse_routes
 
 ROOT = Path(__file__).parents[3]
 
@@ -172,6 +172,12 @@ def test_a_broken_table_is_refused_by_name(tmp_path: Path, text: str, names: lis
         assert name in refused.value.detail
     if "secret@" in text:
         assert "secret@" not in refused.value.detail
+
+
+def test_the_example_of_the_docs_is_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODE_KEY", "x")
+    text = (ROOT / "docs" / "routes.md").read_text().partition("```toml\n")[2].partition("```")[0]
+    assert [node.weight for node in parse_routes(text, "docs").routes[0].nodes] == [1, 1, 4]
 
 
 def test_a_pattern_that_would_backtrack_for_ever_answers_at_once(tmp_path: Path) -> None:
