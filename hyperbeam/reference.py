@@ -53,7 +53,9 @@ the folder of the model files.
 None shows a prompt, an answer or a secret, but `backend.llama`: the engine quotes what it cannot
 read of a request. [observe.md](observe.md) has the rest of the log.
 """
-_NOT_IN_FILE = frozenset({"http", "store", "receipts", "log", "tracing", "sections", "file"})
+_NOT_IN_FILE = frozenset(
+    {"access", "http", "store", "receipts", "log", "tracing", "sections", "file"}
+)
 
 
 def commented_config() -> str:
