@@ -115,7 +115,8 @@ class Answering:
             return None
         if not backend.assembled:
             several = backend.single_choice
-            return requests.choices(endpoint.api, asked, backend.max_seed) if several else None
+            named = self._named(asked)
+            return requests.choices(endpoint.api, named, backend.max_seed) if several else None
         return requests.generation(
             endpoint.api,
             asked,
@@ -149,12 +150,17 @@ class Answering:
 
     def sent(self, endpoint: Endpoint, asked: Asked) -> bytes:
         """The body that this node's own backend gets where it takes the client's."""
-        body = asked.passed()
+        body = self._named(asked).passed()
         limit = LIMITS.get(endpoint.path)
         if self.backend.assembled and limit is not None and asked.fields.get(limit) is None:
             rest = members.without(body, (limit,))
             return members.with_member(rest, limit, self.config.max_tokens)
         return body
+
+    def _named(self, asked: Asked) -> Asked:
+        backend = self.backend
+        only = backend.where == "child" and not backend.assembled
+        return asked.naming(backend.model) if only else asked
 
 
 @dataclass(frozen=True, slots=True)

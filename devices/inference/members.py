@@ -29,11 +29,12 @@ def without(text: bytes, names: Collection[str]) -> bytes:
     return text[: members[0].start] + b",".join(kept) + text[members[-1].end :]
 
 
-def with_member(text: bytes, name: str, value: int) -> bytes:
+def with_member(text: bytes, name: str, value: int | str) -> bytes:
     """`text` with one more member at the end of the outermost object."""
     end = text.rindex(b"}")
     comma = b"" if text[:end].rstrip(b" \t\r\n").endswith(b"{") else b","
-    return b'%b%b"%b":%d%b' % (text[:end], comma, name.encode(), value, text[end:])
+    member = b'"%b":%b' % (name.encode(), json.dumps(value).encode())
+    return b"%b%b%b%b" % (text[:end], comma, member, text[end:])
 
 
 def _members(text: bytes) -> Iterator[Member]:

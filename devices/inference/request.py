@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hyperbeam import BadRequest, HyperbeamError, Message
@@ -92,6 +92,13 @@ class Asked:
             taken.append("seed")
         body = members.without(self.body, taken) if taken else self.body
         return members.with_member(body, "seed", self.seed or 0) if missing else body
+
+    def naming(self, model: str) -> Asked:
+        """The same to a server of one model, which would else repeat whatever name it is given."""
+        if self.kind != JSON or self.fields.get("model") == model:
+            return self
+        body = members.with_member(members.without(self.body, ("model",)), "model", model)
+        return replace(self, body=body, fields={**self.fields, "model": model})
 
 
 def _model_of(asked: Asked) -> str:
