@@ -92,7 +92,7 @@ class SGLangBackend:
         # in its deterministic mode all choices of one request are the same
         self.single_choice = config.deterministic
         self._environment = _environment(config)
-        self._key = secrets.token_urlsafe(32)
+        self._key = secrets.token_hex(32)  # never like a flag, as "-Ab3" would be
         self._name = config.served_name
         self._arguments: list[str] = []
         self._child: Child | None = None

@@ -115,8 +115,11 @@ async def test_a_stream_goes_through_as_it_is(room: Room, far: Dummy) -> None:
     stream = await room.post("chat/completions", {**CHAT, "stream": True})
     assert isinstance(stream, Stream)
     assert room.dispatch.nodes()[0].in_flight == 1
-    first = [await anext(stream.source), await anext(stream.source)]
-    assert first[0] + first[1] == b": hello\n\ndata: " + json.dumps(piece("a")).encode() + b"\n\n"
+    expected = b": hello\n\ndata: " + json.dumps(piece("a")).encode() + b"\n\n"
+    first = b""
+    while len(first) < len(expected):
+        first += await anext(stream.source)
+    assert first == expected
     held.set()
     rest, error = await drain(stream)
     assert (rest, error) == (b"data: [DONE]\n\n", None)
@@ -264,11 +267,21 @@ async def test_choices_of_a_backend_with_one_seed_are_calls_of_their_own(
 
 async def test_a_backend_that_takes_the_clients_bytes(room: Room, dummy: Dummy) -> None:
     dummy.assembled, dummy.script = False, answer
-    reply = await room.post("chat/completions", b'{"messages":[],"seed":1,"own":1.0}')
-    assert dummy.calls[0].data == b'{"messages":[],"seed":1,"own":1.0}'
+    sent = b'{"messages":[],"model":"%s","seed":1,"own":1.0}' % MODEL.encode()
+    reply = await room.post("chat/completions", sent)
+    assert dummy.calls[0].data == sent
     assert dummy.calls[0].headers["x-child-key"] == "secret"
     receipt = await room.receipt(reply)
     assert (receipt["backend"]["kind"], receipt["model"]["by"]) == ("dummy", "hashed")
-    again = {"receipt": receipt, "request": '{"messages":[],"seed":1,"own":1.0}'}
+    again = {"receipt": receipt, "request": sent.decode()}
     verdict = body(await room.post("replay", again))
     assert verdict["match"] is True
+
+
+@pytest.mark.parametrize("given", [b"", b'"model":null,'])
+async def test_a_child_is_asked_by_its_own_models_name(
+    room: Room, dummy: Dummy, given: bytes
+) -> None:
+    dummy.assembled, dummy.script = False, answer
+    await room.post("chat/completions", b'{%b"messages":[],"seed":1}' % given)
+    assert dummy.calls[0].data == b'{"messages":[],"seed":1,"model":"%s"}' % MODEL.encode()

@@ -101,6 +101,7 @@ async def test_it_runs_with_the_node_s_settings_and_leaves_nothing(model, caplog
     async with started(config(model, "--tp-size", "2", **options)) as tried:
         backend = tried.backend
         assert (backend.state, backend.model) == ("loading", "mine")
+        assert backend._key.isalnum()
         await tried.until("ready")
         said = about(caplog)
         assert (said["gpus"], said["extra"]) == ("1,3", "1")
