@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ from .tee import AttestedStream, Attester, attested
 
 if TYPE_CHECKING:
     from hyperbeam.node import Node
+
+log = logging.getLogger("hyperbeam.inference")
 
 _LATER = 2
 _OFF_LATER = 60
@@ -61,6 +64,10 @@ class Answering:
 
         Raises HyperbeamError.
         """
+        log.debug(
+            "%s, stream %s, seed %s by the %s",
+            endpoint.name, asked.stream, asked.seed, asked.seed_by,
+        )  # fmt: skip
         inquiry = _Inquiry(self, endpoint, asked, request, client, owner, used)
         ask = Ask(
             path=endpoint.path,

@@ -1,7 +1,7 @@
 """A real SGLang, started by the node: `scripts/test-sglang` runs these, nothing else does.
 
 One server for all of them, as it takes minutes to load; they run as they stand here. The flags
-have to leave room for four requests at a time, and two that wait.
+have to leave room for four requests at a time, and four that wait.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.e2e.process import ROOT, NodeProcess, serve
 PYTHON = os.environ.get("HB_TEST_SGLANG", "")
 MODEL = os.environ.get("HB_TEST_SGLANG_MODEL", "")
 ARGS = json.loads(os.environ.get("HB_TEST_SGLANG_ARGS", "[]"))
-LIMITS = ["--max-running-requests", "4", "--max-queued-requests", "2"]
+LIMITS = ["--max-running-requests", "4", "--max-queued-requests", "4"]
 LOADING = 900.0
 CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16}
 PATHS = ("/~inference@1.0/chat/completions", "/v1/chat/completions")
