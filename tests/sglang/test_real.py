@@ -166,9 +166,11 @@ def test_a_client_that_leaves_frees_its_place(node: NodeProcess, stream: bool) -
     fields = {"max_tokens": 1500, "ignore_eos": True, "stream": stream}
     asked = {**CHAT, **fields}
     limit = httpx.Timeout(60, read=60 if stream else 1)
-    with suppress(httpx.ReadTimeout):
-        with httpx.stream("POST", node.url + PATHS[0], json=asked, timeout=limit) as reply:
-            next(reply.iter_bytes())
+    with (
+        suppress(httpx.ReadTimeout),
+        httpx.stream("POST", node.url + PATHS[0], json=asked, timeout=limit) as reply,
+    ):
+        next(reply.iter_bytes())
     until(lambda: aborted(node) == before + 1)
 
 
