@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -27,6 +27,7 @@ from hyperbeam import (
 from hyperbeam.http.upstream import UpstreamResponse
 from hyperbeam.routing import Route
 from hyperbeam.routing.lease import Lease
+from hyperbeam.routing.leased import LeasedBody
 from hyperbeam.routing.strategy import Ask
 
 _OURS = frozenset(
@@ -156,7 +157,7 @@ class Relay(Device):
         log.debug(
             "%s%s answered %d", lease.node.id, sent.path.partition("?")[0][:500], response.status
         )
-        body = _Body(response, lease)
+        body = LeasedBody(response, lease)
         try:
             if response.status >= 400:
                 await _check(response, sent)
@@ -224,7 +225,7 @@ async def _check(response: UpstreamResponse, sent: _Request) -> None:
     raise NodeRefusal(message, word, {"retry-after": later.decode("latin-1")} if later else {})
 
 
-async def _reply(response: UpstreamResponse, body: _Body, method: str) -> Message | Stream:
+async def _reply(response: UpstreamResponse, body: LeasedBody, method: str) -> Message | Stream:
     """The backend's reply: whole where it is small, else as a stream."""
     if not 200 <= response.status < 600:
         raise BadGateway(f"the backend answered with status {response.status}")
@@ -284,28 +285,6 @@ async def _whole(reply: Message | Stream) -> Message:
                     f"one of the answers is over {_SMALL} bytes", error="response_too_large"
                 )
     return {"status": reply.status, "content-type": reply.content_type, "body": b"".join(chunks)}
-
-
-class _Body:
-    """A relayed stream; its node counts as busy until it is closed, begun or not."""
-
-    def __init__(self, response: UpstreamResponse, lease: Lease) -> None:
-        self._response = response
-        self._lease = lease
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        try:
-            return await anext(self._response)
-        except HyperbeamError as error:
-            self._lease.failed(error)
-            raise
-
-    async def aclose(self) -> None:
-        self._lease.close()
-        await self._response.aclose()
 
 
 def _model(route: Route, body: bytes) -> str:

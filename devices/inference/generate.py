@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Any, Self
+from typing import Any
 
 from .assemble import Assembler, merge, total_usage
 from .child import ChildStream, Sender, ask
 from .logprobs import Legacy, trimmed
 from .request import Call, Generation
+from .rewriting import Rewriting
 
 DONE = b"data: [DONE]\n\n"
 
@@ -60,27 +61,17 @@ async def streamed(sender: Sender, wanted: Generation) -> AsyncIterator[bytes]:
     return child
 
 
-class Rewritten:
-    """A stream taken apart: several choices as one answer, log probabilities in the API's shape.
-
-    Closing it closes the backend's connection, also before the first chunk was taken.
-    """
+class Rewritten(Rewriting):
+    """A stream taken apart: several choices as one answer, log probabilities in the API's shape."""
 
     def __init__(self, sender: Sender, wanted: Generation, first: ChildStream) -> None:
+        super().__init__(first)
         self._sender = sender
         self._wanted = wanted
         self._child = first
-        self._chunks = self._run()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        return await anext(self._chunks)
 
     async def aclose(self) -> None:
-        """End the stream and the backend's work."""
-        await self._chunks.aclose()
+        await super().aclose()
         await self._child.aclose()
         self._sender.close()
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hyperbeam import BadGateway, HyperbeamError, Message
+from hyperbeam import BadGateway, Message
+from hyperbeam.routing.leased import LeasedBody
 
 from . import assemble, generate
 from .child import Headers, Sender, is_events, opened
@@ -89,7 +90,7 @@ async def _given(sender: Sender, response: UpstreamResponse, path: str) -> Given
     if small or kind.startswith((JSON, "text/")):
         body = await response.read(READ_LIMIT)
         return Given(status, kind, body, read_answer(body) if kind.startswith(JSON) else None)
-    return Given(status, kind, source=_Bytes(sender, response))
+    return Given(status, kind, source=LeasedBody(response, sender.lease))
 
 
 async def several(sender: Sender, path: str, headers: Headers, wanted: Generation) -> Given:
@@ -134,25 +135,3 @@ def read_answer(body: bytes) -> Mapping[str, Any] | None:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
     return value if isinstance(value, dict) else None
-
-
-class _Bytes:
-    """A body of no events, such as speech; its node counts as busy until it is closed."""
-
-    def __init__(self, sender: Sender, response: UpstreamResponse) -> None:
-        self._sender = sender
-        self._response = response
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        try:
-            return await anext(self._response)
-        except HyperbeamError as error:
-            self._sender.failed(error)
-            raise
-
-    async def aclose(self) -> None:
-        await self._response.aclose()
-        self._sender.close()

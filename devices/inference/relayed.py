@@ -8,7 +8,7 @@ Source: `hyperbeam.verify.answer`.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Any, Self
+from typing import Any
 
 from hyperbeam import Unavailable
 from hyperbeam.verify import answer as answers
@@ -19,6 +19,7 @@ from hyperbeam.verify.reading import read_json
 from .child import Headers, cut
 from .errors import UNAVAILABLE, permanent
 from .request import Asked
+from .rewriting import Rewriting
 
 _WORDS: Mapping[str, str] = {"full": "true"}
 
@@ -42,28 +43,14 @@ def relayed(body: bytes) -> bytes:
         raise _missing() from None
 
 
-class RelayedStream:
+class RelayedStream(Rewriting):
     """Another node's attested stream. One that is complete without an attestation is cut."""
 
     def __init__(self, source: AsyncIterator[bytes]) -> None:
-        self._source = source
+        super().__init__(source)
         self._first: dict[str, Any] | None = None
         self._attested = False
         self._failed = False
-        self._chunks = self._run()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        return await anext(self._chunks)
-
-    async def aclose(self) -> None:
-        """End the stream and the other node's work."""
-        await self._chunks.aclose()
-        close = getattr(self._source, "aclose", None)
-        if close is not None:
-            await close()
 
     async def _run(self) -> AsyncGenerator[bytes, None]:
         rest = b""

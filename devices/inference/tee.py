@@ -7,7 +7,7 @@ with; sev_gpu@1.0 has the hardware sign its hash. Who asks for evidence gets no 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from hyperbeam import BadGateway, HyperbeamError, NotFound, Unavailable
 from hyperbeam.observe.watch import attesting
@@ -22,6 +22,7 @@ from .child import cut
 from .errors import JSON, UNAVAILABLE, permanent
 from .receipts import Record, now
 from .request import Asked, digest_of
+from .rewriting import Rewriting
 
 if TYPE_CHECKING:
     from hyperbeam.node import Node
@@ -145,7 +146,7 @@ async def attested(attester: Attester, record: Record, body: bytes, model: str) 
     return answers.splice(body, model, await attester.attest(record, body, JSON))
 
 
-class AttestedStream:
+class AttestedStream(Rewriting):
     """A stream whose attestation comes before its `[DONE]`.
 
     What the backend sends goes on as whole events. An error event, or an end that is none,
@@ -157,25 +158,11 @@ class AttestedStream:
     ) -> None:
         self._attester = attester
         self._record = record
-        self._source = source
+        super().__init__(source)
         self._model = model
         self._sent: list[bytes] = []
         self._first: Mapping[str, Any] | None = None
         self._failed = False
-        self._chunks = self._run()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        return await anext(self._chunks)
-
-    async def aclose(self) -> None:
-        """End the stream, the backend's work and the wait for evidence."""
-        await self._chunks.aclose()
-        close = getattr(self._source, "aclose", None)
-        if close is not None:
-            await close()
 
     async def _run(self) -> AsyncGenerator[bytes, None]:
         rest = b""

@@ -17,11 +17,12 @@ from urllib.parse import quote
 
 from hyperbeam import ConfigError, Message, models
 from hyperbeam.declared import canonical
-from hyperbeam.models.manifest import Changed, Manifest, ModelFiles, gguf_files
+from hyperbeam.models.manifest import gguf_files
 from hyperbeam.serve.child import Child
 from hyperbeam.serve.child import State as ChildState
 
 from . import BeforeReady, ModelIdentity, OnChange, State, Where
+from .model_digest import ModelDigest
 
 SERVER = Path(__file__).with_name("llama_server.py")
 SOCKET = "llama.sock"
@@ -30,7 +31,6 @@ MAX_SEED = 4_294_967_294
 """One more means "random" to llama.cpp, larger ones wrap."""
 SLOTS_RANGE = (1, 64)
 _COMPLAINT = re.compile(r" E (.*\berror\b.*:.*)")
-_NOT_LOADED = "the model is not loaded"
 _HEALTH_INTERVAL = 0.05
 _STATES: Mapping[ChildState, State] = {
     "stopped": "off",
@@ -100,10 +100,7 @@ class LlamaBackend:
         self._settled = asyncio.Event()
         self._before_ready: BeforeReady | None = None
         self._tell: OnChange = _nobody
-        self._files = ModelFiles({})
-        self._hashing: asyncio.Task[None] | None = None
-        self._manifest: Manifest | None = None
-        self._unknown = _NOT_LOADED
+        self._digest = ModelDigest(self.model, {}, _nobody)
         self._ready: dict[str, Any] = {}
         self._settings: dict[str, Any] = {}
 
@@ -168,20 +165,11 @@ class LlamaBackend:
 
     def identity(self) -> ModelIdentity:
         """By its digest as long as the files are known to be those that it opened."""
-        manifest = self._manifest
-        if manifest is None:
-            return ModelIdentity(self.model)
-        return ModelIdentity(self.model, manifest.sha256, manifest.size, "hashed")
+        return self._digest.identity()
 
     async def unknown_model(self) -> str:
         """Looks whether the files are still those that were opened."""
-        if self._manifest is not None:
-            changed = await asyncio.to_thread(self._files.changed)
-            if changed:
-                self._manifest = None
-                self._unknown = f"{changed} was changed while it is in use: restart the node"
-                self._tell()
-        return "" if self._manifest is not None else self._unknown
+        return await self._digest.unknown()
 
     async def start(
         self, before_ready: BeforeReady | None = None, on_change: OnChange | None = None
@@ -203,19 +191,16 @@ class LlamaBackend:
         self._end_health_check()
         if self._child is not None:
             await self._child.stop(grace)
-        if self._hashing is not None:
-            self._hashing.cancel()
-        self._files.close()
-        self._manifest = None
-        self._unknown = _NOT_LOADED
-        self._child = self._task = self._hashing = None
+        self._digest.close()
+        self._child = self._task = None
 
     def describe(self) -> Message:
         """Kind, model and, once it has been ready, engine, CPU and settings."""
         about: Message = {"kind": self.kind, "model": self.model, "threads": self._threads}
-        if self._manifest is not None:
-            about["model-sha256"] = self._manifest.sha256
-            about["files"] = [file.as_dict() for file in self._manifest.files]
+        manifest = self._digest.manifest
+        if manifest is not None:
+            about["model-sha256"] = manifest.sha256
+            about["files"] = [file.as_dict() for file in manifest.files]
         for name in ("engine", "cpu", "settings"):
             if name in self._ready:
                 about[name] = self._ready[name]
@@ -226,7 +211,7 @@ class LlamaBackend:
             files = gguf_files(path)
             if self._defaults.template is not None:
                 files["template"] = self._defaults.template
-            self._files = ModelFiles(files)
+            self._digest = ModelDigest(self.model, files, self._tell)
             child = Child(
                 self._command(path),
                 name=self.kind,
@@ -269,35 +254,13 @@ class LlamaBackend:
 
     def _changed(self, state: ChildState) -> None:
         if state == "starting":
-            self._identify()
+            self._digest.opening()
         if _STATES[state] == "loading":
             self._settled.clear()
         else:
             self._settled.set()
         if state != "running":
             self._end_health_check()
-        self._tell()
-
-    def _identify(self) -> None:
-        """Begin to read the files that the child is about to open."""
-        if self._hashing is not None:
-            self._hashing.cancel()
-        self._manifest = None
-        self._unknown = "the model's files are still being read for their digest"
-        try:
-            self._files.opening()
-        except OSError as error:
-            self._unknown = f"the model's files cannot be read: {error}"
-        else:
-            self._hashing = asyncio.create_task(self._hash(), name="llama model digest")
-
-    async def _hash(self) -> None:
-        try:
-            self._manifest = await asyncio.to_thread(self._files.hash)
-        except Changed as error:
-            self._unknown = f"{error} was changed while it was loaded: restart the node"
-        except OSError as error:
-            self._unknown = f"the model's files cannot be read: {error}"
         self._tell()
 
     def _line(self, line: str) -> None:
