@@ -289,7 +289,8 @@ class Inference(Device):
     async def health(self, base: Message, request: Message) -> Message:
         """GET: 200 when the model answers, or a node of the routes can be asked, else 503.
 
-        `status` is ok, loading, failed or no_backend.
+        `status` is ok, loading, failed or no_backend; `detail` says why this node's own model
+        does not answer, or only other nodes do.
         """
         self._not_in_chat("health", base, request)
         allow(request, *_READ)
@@ -298,8 +299,10 @@ class Inference(Device):
             "model": backend.model or None,
             "backend": backend.kind,
         }
-        if backend.state == "ready" or self.serving.others_up():
+        if backend.state == "ready":
             return reply({"status": "ok", **state})
+        if self.serving.others_up():
+            return reply({"status": "ok", **state, "detail": f"by other nodes: {backend.detail}"})
         words = {"off": "no_backend"}
         answer = {
             "status": words.get(backend.state, backend.state),

@@ -285,3 +285,12 @@ async def test_a_child_is_asked_by_its_own_models_name(
     dummy.assembled, dummy.script = False, answer
     await room.post("chat/completions", b'{%b"messages":[],"seed":1}' % given)
     assert dummy.calls[0].data == b'{"messages":[],"seed":1,"model":"%s"}' % MODEL.encode()
+
+
+async def test_health_says_when_only_others_answer(room: Room, dummy: Dummy, far: Dummy) -> None:
+    room.use(LOCAL, node(far))
+    dummy.state = "loading"
+    said = body(await room.get("health"))
+    assert said["status"] == "ok" and said["detail"].startswith("by other nodes: ")
+    room.use(LOCAL)
+    assert (await room.get("health"))["status"] == 503
