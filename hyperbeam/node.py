@@ -137,6 +137,7 @@ class Node:
             if self.role != "worker":
                 self._check_open()
                 self.access.restore()
+                await self.server.bind()  # before an identity is made for nothing
             self.keys.open()
             self.receipts.open()
             self._load_devices()
@@ -300,7 +301,7 @@ class Node:
         return load_routes(routes_file(self.config))
 
     async def _listen(self) -> None:
-        await self.server.start()
+        await self.server.start(self.server.sockets)
 
     def _measure(self) -> None:
         """Have the metrics read what is counted elsewhere."""

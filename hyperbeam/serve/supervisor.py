@@ -109,7 +109,7 @@ class SupervisorNode(Node):
         self._on_routes()
 
     async def _listen(self) -> None:
-        await self._on_bound(await self.server.bind())
+        await self._on_bound(self.server.sockets)
 
 
 class Supervisor:

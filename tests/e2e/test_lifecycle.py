@@ -155,6 +155,7 @@ def test_a_taken_port_is_one_line_and_status_2(home: Path) -> None:
         assert node.wait() == 2
     assert len(node.lines) == 1
     assert str(port) in node.lines[0]
+    assert not (home / "identity.key").exists()
 
 
 @pytest.mark.parametrize(
