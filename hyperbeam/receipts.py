@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
-import secrets
 import sqlite3
 import threading
 import time
@@ -136,7 +136,7 @@ class Receipts:
     @staticmethod
     def new_id() -> str:
         """A fresh id: 128 random bits in hex."""
-        return secrets.token_hex(16)
+        return os.urandom(16).hex()
 
     def add(self, receipt: dict[str, Any], keyset: LiveKeySet, owner: str = "") -> None:
         """Queue a receipt without `key_id`, `log_by` and `signature`, to be signed by `keyset`.

@@ -24,6 +24,7 @@ _TEE: Mapping[str, Tee] = {
     "false": "", "0": "", "true": "full", "1": "full", "digest": "digest", "batch": "batch",
 }  # fmt: skip
 _NAMES = ("tee", "nonce")
+_KEYS = ("tee", "nonce", "x-tee", "x-nonce")
 _NONCE = re.compile(r"[0-9a-f]{64}\Z")
 _SCOPE = re.compile(r"-?[0-9]+\.([^.]+)\Z")
 _TYPE_MARK = re.compile(r"[+ ]")
@@ -35,6 +36,8 @@ def take(fields: Mapping[str, Any], request: Message) -> tuple[Tee, str | None]:
     Raises BadRequest for a value that is none, and where two places do not say the same.
     """
     _check_case(fields)
+    if _is_silent(fields, request):
+        return "", None
     tees = {_tee(value) for value in _said("tee", fields, request)}
     if len(tees) > 1:
         raise _twice("tee")
@@ -71,6 +74,17 @@ def written(target: str) -> Iterator[tuple[str, str | bool]]:
             yield _pair(pair)
     for pair in query.replace("+", " ").split("&"):
         yield _pair(pair)
+
+
+def _is_silent(fields: Mapping[str, Any], request: Message) -> bool:
+    """Whether it can be seen at a glance that nothing speaks of these options, as mostly."""
+    target = marks.target(request).lower()
+    names = " ".join(marks.head(request))
+    return not (
+        any(name in fields or name in target or name in names for name in _NAMES)
+        or "%" in target
+        or any(request.get(key) is not None for key in _KEYS)
+    )
 
 
 def _said(name: str, fields: Mapping[str, Any], request: Message) -> list[Any]:

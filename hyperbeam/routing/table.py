@@ -13,6 +13,9 @@ from ..errors import NoRoute
 from ..message import Message
 
 LOCAL = "local"
+_REMEMBERED = 1024
+_REMEMBERED_LENGTH = 256
+"""So many paths of at most this length are not matched again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +168,8 @@ class RouteTable:
         self.source = source
         self.text = text
         """The TOML that it was read from."""
+        self._by_path = all(set(route.patterns) <= {"path"} for route in self.routes)
+        self._found: dict[str, Route | None] = {}
 
     def nodes(self) -> Iterator[RouteNode]:
         """Every node once, as the first route that has it says."""
@@ -178,6 +183,15 @@ class RouteTable:
     def match(self, path: str, request: Mapping[str, Any]) -> Route | None:
         """The first route for `path`, or None; its query and needless slashes do not count."""
         bare = "/" + path.partition("?")[0].lstrip("/")
+        if not self._by_path or len(bare) > _REMEMBERED_LENGTH:
+            return self._match(bare, request)
+        if bare not in self._found:
+            if len(self._found) >= _REMEMBERED:
+                self._found.clear()
+            self._found[bare] = self._match(bare, request)
+        return self._found[bare]
+
+    def _match(self, bare: str, request: Mapping[str, Any]) -> Route | None:
         for tried in (bare, bare.rstrip("/")) if bare.endswith("/") else (bare,):
             for route in self.routes:
                 if route.matches(tried, request):
