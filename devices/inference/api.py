@@ -202,6 +202,8 @@ class Inference(Device):
         if info is not None:
             info.route = route.id
         chosen = await self.serving.choose(route, endpoint, asked.model)
+        if grant.models and chosen.runs:
+            grant.require_model(chosen.runs)
         answer = await self._answering().answer(
             endpoint,
             asked,
@@ -239,13 +241,15 @@ class Inference(Device):
     async def replay(self, base: Message, request: Message) -> Message:
         """POST a receipt with its request: is the answer, made again, the same?"""
         self._not_in_chat("replay", base, request)
-        self.node.access.check(request)
+        grant = self.node.access.check(request)
         allow(request, "POST")
+        if grant.models:
+            grant.require_model(self.backend.model)
         answering = self._answering()
         replays = Replays(self.node, answering)
         asked = replays.read(request)
         answering.require_ready()
-        return await replays.run(asked)
+        return await replays.run(asked, grant.id, grant.used)
 
     @key(name="inference_opts", last=True)
     async def inference_opts(self, base: Message, request: Message) -> Message:

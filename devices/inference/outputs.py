@@ -80,6 +80,12 @@ class Usage(NamedTuple):
     completion: int = 0
 
 
+def estimate(request: int, pieces: int = 0) -> Usage:
+    """The usage of an answer that nobody counts, for a request of so many bytes: a token for each
+    four of them, and for each piece of text that came."""
+    return Usage(request // 4, pieces)
+
+
 def usage_of(answer: Mapping[str, Any]) -> Usage:
     """The usage of a plain reply, in the words of any of the APIs."""
     return _usage(answer.get("usage"))
@@ -171,6 +177,11 @@ class StreamOutputs:
             merged = _calls([calls[n] for n in sorted(calls)])
             found.append(Output(index, "".join(self._texts[index]), merged, reason))
         return found
+
+    def counted(self, request: int) -> Usage:
+        """The usage, estimated where text came and no count of it: see `estimate`."""
+        pieces = sum(map(len, self._texts.values()))
+        return self.usage if any(self.usage) or not pieces else estimate(request, pieces)
 
     def _event(self, data: bytes) -> None:
         if data == _DONE:

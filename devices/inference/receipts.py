@@ -191,6 +191,7 @@ class Record:
 
     def left(self) -> None:
         """End without a reply: the client has gone, or the node stops."""
+        self.counted(None, outputs.estimate(self.request.length))
         self.end(self.whose_end(), None, None)
 
     def whose_end(self) -> End:
@@ -258,7 +259,7 @@ class Observer:
         output = None
         if seen is not None:
             record.answer_id = None if seen.id is None else seen.id[:1024]
-            record.counted(seen.model, seen.usage)
+            record.counted(seen.model, seen.counted(record.request.length))
             if end == "complete" and self._completions:
                 output = outputs.digest(seen.outputs())
         response = Digest(self._sha256.hexdigest(), self._length) if self._length else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from . import request as requests
 from .answering import Answering
 from .child import Sender
 from .endpoints import CHAT, COMPLETIONS, ROOT, Endpoint
-from .outputs import Output, StreamOutputs
+from .outputs import Output, StreamOutputs, Usage
 from .receipts import Ran, Record, exact, ran
 from .reply import NO_STORE, dump, reply
 from .request import Generation, digest_of
@@ -80,12 +80,25 @@ class Replays:
         except Malformed as error:
             raise BadRequest(f"{error.detail}.", error=error.reason.replace("-", "_")) from None
 
-    async def run(self, asked: Asked, owner: str = "") -> Message:
-        """The verdict. Raises Conflict where model, weights or settings are not the same."""
+    async def run(
+        self, asked: Asked, owner: str = "", used: Callable[[int], None] | None = None
+    ) -> Message:
+        """The verdict. `owner`: who may read its receipt; `used` is told the answer's tokens.
+
+        Raises Conflict where model, weights or settings are not the same.
+        """
         answering, question = self._answering, asked.question
+
+        def count(model: str, usage: Usage) -> None:
+            self._node.metrics.tokens(model, usage.prompt, usage.completion)
+            if used is not None:
+                used(usage.prompt + usage.completion)
+
         # The receipt of the replay is about the replay: it has neither evidence nor that nonce.
         about = replace(question, tee="", nonce=None)
-        record = Record(self._node, about, ENDPOINT, answering.render, asked.body, owner=owner)
+        record = Record(
+            self._node, about, ENDPOINT, answering.render, asked.body, owner=owner, used=count
+        )
         who = ran(answering.backend, answering.forwarded(asked.endpoint, question, asked.wanted))
         record.ran = who
         _check_same(asked.said, who)
