@@ -44,6 +44,8 @@ _OURS = frozenset(
         "upgrade",
     }
 )
+_CORS = "access-control-"
+"""Whose pages may read replies is the node's to say."""
 _UNSAFE = re.compile(r"[\x00-\x20\x7f]")
 _DOTS = re.compile(r"(?:^|/|%2f)(?:\.|%2e){1,2}(?:$|/|%2f)", re.IGNORECASE)
 _SMALL = 1024 * 1024
@@ -264,7 +266,7 @@ def _fields(response: UpstreamResponse) -> tuple[str, list[tuple[str, str]]]:
             hop.update(word.strip().lower() for word in value.split(","))
         elif name == "content-type":
             content_type = content_type or value
-        elif name not in _OURS:
+        elif name not in _OURS and not name.startswith(_CORS):
             kept.append((name, value))
     if hop:
         kept = [(name, value) for name, value in kept if name not in hop]

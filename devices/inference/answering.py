@@ -304,7 +304,7 @@ class _Inquiry:
         completions = self._endpoint.api is not None
         observer = Observer(record, completions=completions and events, events=events)
         source: AsyncIterator[bytes] = given.source
-        if answer.watched:
+        if answer.watched or not events:
             source = observer.watch(source)
         return Stream(
             source,

@@ -97,7 +97,7 @@ def from_backend(
     `param` is the field that holds the prompt: it is at fault when the context is too small.
     `retry_after`: that header of the reply. `forwarded`: the backend saw the client's own key.
     """
-    error = _error_of(body)
+    error, answered = _error_of(body), status
     kind = str(error.get("type") or "")
     message = str(error.get("message") or "")[:_MESSAGE_LIMIT]
     code = error.get("code")
@@ -130,7 +130,9 @@ def from_backend(
         )
     if status == 501 or message.startswith(_READER_FAILED):
         return BadRequest(message or "The backend cannot do this.")
-    return BadGateway(f"The backend failed: {message or f'status {status}'}", error="backend_error")
+    return BadGateway(
+        f"The backend failed: {message or f'status {answered}'}", error="backend_error"
+    )
 
 
 def _busy(message: str, word: str, retry_after: str) -> Unavailable:

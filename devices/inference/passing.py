@@ -58,6 +58,7 @@ def headers_of(request: Message, asked: Asked) -> Headers:
         for name in _PASSED
         if name in named and name in request
     ]
+    headers.append((b"accept-encoding", b"identity"))
     if asked.kind:
         headers.append((b"content-type", asked.kind.encode("latin-1", "replace")))
     return headers
@@ -79,6 +80,10 @@ async def _given(sender: Sender, response: UpstreamResponse, path: str) -> Given
     status = response.status
     if not 200 <= status < 300:
         raise sender.refusal(response, await response.read(_ERROR_LIMIT), path)
+    if (response.header(b"content-encoding") or b"identity").lower() != b"identity":
+        raise BadGateway(
+            "The backend compressed its answer, which it was not asked to.", error="backend_invalid"
+        )
     kind = (response.header(b"content-type") or b"application/octet-stream").decode("latin-1")
     if is_events(response):
         stream = await opened(sender, response, path)

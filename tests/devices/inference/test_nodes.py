@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hyperbeam import Stream
+from hyperbeam import HyperbeamError, Stream
 from hyperbeam.routing import RouteNode
 from hyperbeam.verify.seed import derive
 from tests.hyperbeam.http.support import until
@@ -294,3 +294,33 @@ async def test_health_says_when_only_others_answer(room: Room, dummy: Dummy, far
     assert said["status"] == "ok" and said["detail"].startswith("by other nodes: ")
     room.use(LOCAL)
     assert (await room.get("health"))["status"] == 503
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (b"200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\n\x1f\x8b", "compressed"),
+        (b"302 Found\r\nlocation: http://x\r\ncontent-length: 0\r\n\r\n", "status 302"),
+        (b"200 OK\r\ntransfer-encoding: chunked\r\n\r\nZZ\r\n", "not HTTP"),
+    ],
+)
+async def test_what_no_backend_should_say_is_a_502_with_a_receipt(
+    room: Room, far: Dummy, reply: bytes, said: str
+) -> None:
+    async def script(call: Call) -> None:
+        call.writer.write(b"HTTP/1.1 " + reply)
+
+    far.script = script
+    room.use(node(far))
+    answer = room.post("chat/completions", CHAT)
+    try:
+        stream = await answer
+    except HyperbeamError as error:
+        refused = error
+    else:
+        with pytest.raises(HyperbeamError) as caught:
+            await anext(stream.source)
+        refused = caught.value
+    assert refused.status == 502 and said in refused.detail
+    assert (await room.receipt(refused.headers))["response"]["end"] == "error"
+    assert far.calls[0].headers["accept-encoding"] == "identity"
