@@ -234,7 +234,7 @@ class ClientConnection(asyncio.Protocol):
             self._fail(f"the head of the answer of the backend at {self._name} is too large")
             return
         self.status = status
-        self._keep_alive = self._parser.should_keep_alive()
+        self._keep_alive = self._parser.should_keep_alive() and not self._is_of_llama()
         self._head_done = True
         if self._method == "HEAD":
             self.complete = True
@@ -248,6 +248,14 @@ class ClientConnection(asyncio.Protocol):
             name == b"transfer-encoding" and value.lower().endswith(b"chunked")
             for name, value in self.headers
         )
+
+    def _is_of_llama(self) -> bool:
+        """llama.cpp closes the connection after an event stream, though it says that it will not:
+        a request that is written before its end arrives would be lost."""
+        headers = dict(self.headers)
+        return headers.get(b"server") == b"llama.cpp" and headers.get(
+            b"content-type", b""
+        ).startswith(b"text/event-stream")
 
     def on_body(self, body: bytes) -> None:
         if not self.complete:

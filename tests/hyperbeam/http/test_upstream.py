@@ -115,6 +115,23 @@ async def test_connection_close_is_heeded(backend: Any, upstream: Upstream) -> N
     assert server.connections == 2
 
 
+@pytest.mark.parametrize(
+    ("kind", "connections"), [(b"text/event-stream", 2), (b"application/json", 1)]
+)
+async def test_llama_cpp_ends_the_connection_after_a_stream_unsaid(
+    backend: Any, upstream: Upstream, kind: bytes, connections: int
+) -> None:
+    server = await backend(
+        always(
+            b"HTTP/1.1 200 OK\r\nserver: llama.cpp\r\ncontent-type: " + kind + b"\r\n"
+            b"keep-alive: timeout=5, max=100\r\ncontent-length: 5\r\n\r\nhello"
+        )
+    )
+    for _ in range(2):
+        await soon((await get(upstream, server)).read())
+    assert server.connections == connections
+
+
 async def test_head_has_no_body_and_keeps_the_connection(backend: Any, upstream: Upstream) -> None:
     head = OK.removesuffix(b"hello")
     server = await backend(always(head))
