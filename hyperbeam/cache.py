@@ -16,6 +16,7 @@ from base64 import urlsafe_b64encode
 from hashlib import sha256
 from typing import Any
 
+from .codecs.msgpack import pack, unpack
 from .codecs.structured import (
     LINK_SUFFIX,
     MAX_DEPTH,
@@ -28,7 +29,6 @@ from .codecs.structured import (
 from .commitments import unsigned_id
 from .errors import BadRequest, NotFound, TooLarge, Unavailable
 from .message import Atom, Link, Message, is_id, is_private
-from .store.codec import pack, unpack
 from .store.protocol import Store
 
 INLINE_LIMIT = 1024

@@ -1,35 +1,34 @@
-"""Ids of messages: what a message is called in the store and in links.
+"""Ids and commitments: what a message is called, and who stands for which of its keys.
 
-Source: RFC 9421; upstream dev_message:id/3, dev_codec_httpsig:commit/3, hb_link:normalize/3.
+A committed message has the key `commitments`: by commitment id
+`{commitment-device, type, keyid, committer, committed: [keys], signature, ...}`; one by HMAC
+has no committer, and its id is that of the message without signers.
+Source: RFC 9421; upstream dev_message, dev_codec_httpsig, hb_link:normalize/3.
 """
 
 from __future__ import annotations
 
 import base64
+import binascii
 import hashlib
 import hmac
 import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from .codecs import structured
 from .codecs.fields import format_string
 from .codecs.httpsig import MAX_VALUE, content_digest, has_control, layout
+from .codecs.siginfo import BadSignature, Signed, base_of_upstream, component
 from .codecs.structured import LINK_SUFFIX, Tabm
-from .message import Message
+from .message import Message, is_private
+from .signers import HMAC, PublicKey, Signer
 
+DEVICE = "httpsig@1.0"
 _KEY = b"ao"
-_DERIVED = frozenset(
-    {
-        "authority",
-        "method",
-        "path",
-        "query",
-        "query-param",
-        "request-target",
-        "scheme",
-        "target-uri",
-    }
-)
+_KEYID = "ao"
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f"\\%]')
+_PARAMETERS = ("bundle", "created", "expires", "nonce", "tag")
 
 
 def unsigned_id(message: Message) -> str:
@@ -45,32 +44,213 @@ def unsigned_id(message: Message) -> str:
     return _id(structured.encode(message))
 
 
+def message_id(message: Message, committers: str | Collection[str] = "none") -> str:
+    """The id with the commitments of `committers` (addresses, or `all`); `none`: without.
+
+    Of several commitments it is the sum of their ids modulo 2^256, in whatever order.
+    """
+    chosen = of_committers(message, committers)
+    if not chosen:
+        return unsigned_id(message)
+    total = sum(int.from_bytes(_decoded(id)) for id in chosen)
+    return encoded((total % (1 << 256)).to_bytes(32))
+
+
+def commitments(message: Message) -> Mapping[str, Message]:
+    """By commitment id; empty where there are none, or what stands there is no such thing."""
+    found = message.get("commitments")
+    if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
+        return {}
+    return found
+
+
+def committers(message: Message) -> list[str]:
+    """The addresses that commitments name, each once, as they claim it (see `verify`)."""
+    named = (one.get("committer") for one in commitments(message).values())
+    return list(dict.fromkeys(name for name in named if isinstance(name, str)))
+
+
+def of_committers(message: Message, wanted: str | Collection[str]) -> list[str]:
+    """The ids of the commitments by `wanted`: addresses, `all` who sign, `none`."""
+    if wanted == "none":
+        return []
+    names = [wanted] if isinstance(wanted, str) else wanted
+    return [
+        id
+        for id, one in commitments(message).items()
+        if one.get("committer") is not None and (wanted == "all" or one["committer"] in names)
+    ]
+
+
+def committed(message: Message, ids: Iterable[str] | None = None) -> list[str]:
+    """The keys that each of the commitments `ids` (None: all) is for, in order."""
+    found = commitments(message)
+    lists = [keys_of(found[id]) for id in (found if ids is None else ids)]
+    return [key for key in lists[0] if all(key in one for one in lists)] if lists else []
+
+
+def commit(
+    message: Message,
+    signer: Signer | None,
+    keys: Iterable[str] | None = None,
+    **parameters: str | int,
+) -> Message:
+    """`message` with one more commitment over `keys` (None: those that are committed already,
+    else all). Without a signer only the HMAC is made, as it is anew after each signature.
+
+    Parameters: those of RFC 9421 (`created`, `expires`, `nonce`, `tag`).
+    Raises BadRequest for a message that cannot be written.
+    """
+    found = dict(commitments(message))
+    if keys is None:
+        keys = committed(message) or sorted(key for key in message if _is_data(key))
+    keys = list(keys)
+    found = {id: one for id, one in found.items() if one.get("type") != HMAC}
+    if signer is not None:
+        one: Message = {
+            "commitment-device": DEVICE,
+            "type": signer.alg,
+            "keyid": signer.keyid,
+            "committer": signer.address,
+            "committed": keys,
+            **parameters,
+        }
+        signature = signer.sign(_base(message, one).encode())
+        one["signature"] = encoded(signature)
+        found[commitment_id(signature)] = one
+    one = {"commitment-device": DEVICE, "type": HMAC, "keyid": _KEYID, "committed": keys}
+    mac = hmac.new(_KEY, _base(message, one).encode(), hashlib.sha256).digest()
+    found[encoded(mac)] = {**one, "signature": encoded(mac)}
+    return {**message, "commitments": found}
+
+
+def verify(message: Message, ids: Iterable[str] | None = None) -> None:
+    """Check the commitments `ids` (None: all). Raises BadSignature naming the first that is bad."""
+    found = commitments(message)
+    if "commitments" in message and not found and message["commitments"] != {}:
+        raise BadSignature("commitments is no mapping of ids to commitments")
+    for id in found if ids is None else ids:
+        if id not in found:
+            raise BadSignature(f"there is no commitment {id[:64]!r}")
+        _check(message, id, found[id])
+
+
+def commitment_id(signature: bytes) -> str:
+    """SHA-256 of a signature; an HMAC is its own id."""
+    return encoded(signature if len(signature) == 32 else hashlib.sha256(signature).digest())
+
+
+def label(signature: bytes) -> str:
+    """The name of a signature in `signature-input`, as upstream gives it."""
+    return f"sig-{encoded(hashlib.sha256(signature).digest()).lower()}"
+
+
+def is_hmac(signed: Signed) -> bool:
+    """Whether it is upstream's HMAC, which everybody can make: it names a message, nobody."""
+    return signed.text("alg") == HMAC and signed.text("keyid") == _KEYID
+
+
+def mac_holds(signature: bytes, data: bytes) -> bool:
+    return hmac.compare_digest(signature, hmac.new(_KEY, data, hashlib.sha256).digest())
+
+
+def as_signed(message: Message, commitment: Message) -> Signed:
+    """A commitment as `signature-input` has it: with the names that its keys have on the wire."""
+    headers = _headers(message, keys_of(commitment), commitment.get("bundle") == "true")
+    parameters: dict[str, str | int] = {"alg": str(commitment.get("type", ""))}
+    for name in ("keyid", *_PARAMETERS):
+        value = commitment.get(name)
+        if isinstance(value, str) or type(value) is int:
+            parameters[name] = value
+    signature = _decoded(commitment.get("signature", ""))
+    return Signed(label(signature), tuple(sorted(map(_safe, headers))), parameters, signature)
+
+
+def keys_of(commitment: Message) -> list[str]:
+    """The keys that a commitment is for."""
+    keys = commitment.get("committed")
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        return []
+    return keys
+
+
+def encoded(data: bytes) -> str:
+    """base64url without padding."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _check(message: Message, id: str, commitment: Message) -> None:
+    signature = _decoded(commitment.get("signature", ""))
+    alg, keyid = str(commitment.get("type", "")), str(commitment.get("keyid", ""))
+    keys = keys_of(commitment)
+    missing = [key for key in keys if key not in message]
+    if not keys or missing:
+        raise BadSignature(f"the commitment {id[:64]} is for keys that are not there: {missing}")
+    if commitment_id(signature) != id:
+        raise BadSignature(f"the commitment {id[:64]} has not that id")
+    data = _base(message, commitment).encode()
+    if alg == HMAC and keyid == _KEYID:
+        if commitment.get("committer") is not None or not mac_holds(signature, data):
+            raise BadSignature(f"the HMAC {id[:64]} does not hold")
+        return
+    key = PublicKey.of(alg, keyid)
+    if key is None:
+        raise BadSignature(f"the commitment {id[:64]} is by a key that is not known here")
+    if key.address != commitment.get("committer") or not key.holds(signature, data):
+        raise BadSignature(f"the signature {id[:64]} does not hold")
+
+
+def _base(message: Message, commitment: Message) -> str:
+    headers = _headers(message, keys_of(commitment), commitment.get("bundle") == "true")
+    values = {_safe(name): value for name, value in headers.items()}
+    signed = as_signed(message, {"signature": "", **commitment})
+    return base_of_upstream(signed, lambda name: values[name].decode("latin-1"))
+
+
+def _headers(message: Message, keys: Iterable[str], bundle: bool) -> dict[str, bytes]:
+    """What of a message's keys stands in a head, the body as its digest."""
+    wanted = {key: message[key] for key in keys if key in message and _is_data(key)}
+    tabm = structured.encode(wanted)
+    return _with_digest(tabm if bundle else _linked(tabm))
+
+
 def _id(tabm: Tabm) -> str:
+    headers = _with_digest(_linked(tabm))
+    mac = hmac.new(_KEY, _signature_base(headers), hashlib.sha256).digest()
+    return encoded(mac)
+
+
+def _linked(tabm: Tabm) -> Tabm:
     linked: Tabm = {}
     for key, value in tabm.items():
         if isinstance(value, dict):
             linked[key + LINK_SUFFIX] = _id(value)
         else:
             linked[key] = value
-    headers, body = layout(linked, _fits, group=bool)
+    return linked
+
+
+def _with_digest(tabm: Tabm) -> dict[str, bytes]:
+    headers, body = layout(tabm, _fits, group=bool)
     if body is not None:
         headers["content-digest"] = content_digest(body).encode()
-    mac = hmac.new(_KEY, _signature_base(headers), hashlib.sha256).digest()
-    return base64.urlsafe_b64encode(mac).rstrip(b"=").decode()
+    return headers
 
 
 def _signature_base(headers: dict[str, bytes]) -> bytes:
-    """RFC 9421 2.5 over every header, with the parameters that upstream gives an HMAC."""
+    """RFC 9421 2.5 over every header, with the parameters that upstream gives an HMAC.
+
+    Stored ids depend on each byte of it.
+    """
     names = sorted(headers)
     lines = [f'"{_safe(name)}": '.encode() + headers[name] for name in names]
-    components = " ".join(format_string(_component(_safe(name))) for name in names)
+    components = " ".join(format_string(component(_safe(name))) for name in names)
     parameters = f'"@signature-params": ({components});alg="hmac-sha256";keyid="ao"'
     return b"\n".join(lines) + b"\n" + parameters.encode()
 
 
-def _component(name: str) -> str:
-    bare = name.removeprefix("@")
-    return f"@{bare}" if bare in _DERIVED else bare
+def _is_data(key: str) -> bool:
+    return not is_private(key) and key not in structured.RESERVED
 
 
 def _fits(key: str, value: bytes) -> bool:
@@ -80,3 +260,12 @@ def _fits(key: str, value: bytes) -> bool:
 def _safe(name: str) -> str:
     """Names are written between quotes, a line each: what would break out is escaped."""
     return _UNSAFE.sub(lambda match: f"%{ord(match.group()):02x}", name)
+
+
+def _decoded(text: Any) -> bytes:
+    if not isinstance(text, str):
+        return b""
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return b""

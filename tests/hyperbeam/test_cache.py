@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from hyperbeam.cache import INLINE_LIMIT, Cache
 from hyperbeam.codecs import structured
+from hyperbeam.codecs.msgpack import pack
 from hyperbeam.commitments import unsigned_id
 from hyperbeam.errors import BadRequest, NotFound, TooLarge, Unavailable
 from hyperbeam.message import Atom, Link
 from hyperbeam.store import LMDBStore, MemoryStore
-from hyperbeam.store.codec import pack
 
 ID = "a" * 43
 LARGE = {"text": "x" * INLINE_LIMIT}

@@ -1,4 +1,4 @@
-"""Values as the store keeps them: msgpack, with ext types for what msgpack lacks.
+"""Messages as msgpack, as the store keeps them too: ext types for what msgpack lacks.
 
 Ext 1 is an Atom (UTF-8), 2 a Link (the id in ASCII), 3 an integer past 64 bits (two's
 complement, big-endian). These forms never change: files outlive programs.
@@ -12,11 +12,28 @@ from typing import Any
 import msgpack
 
 from ..errors import BadRequest
-from ..message import Atom, Link, Message
+from ..message import Atom, Link, Message, public
+from .structured import MAX_DEPTH
 
 ATOM, LINK, INTEGER = 1, 2, 3
 MAX_INTEGER_BITS = 14_000
 """Just under 4,300 decimal digits, the most that Python turns into text."""
+
+
+def encode(value: Any) -> bytes:
+    """`value` (a message or plain value) without private keys. Raises BadRequest."""
+    _check_depth(value)
+    return pack(public({"": value})[""])
+
+
+def decode(data: bytes) -> Any:
+    """What `data` says. Raises BadRequest for anything that `encode` does not write."""
+    try:
+        value = unpack(data)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the text is no msgpack of a message: {str(error)[:200]}") from None
+    _check_depth(value)
+    return value
 
 
 def pack(value: Any) -> bytes:
@@ -78,3 +95,17 @@ def _checked(values: Any) -> Any:
     if any(type(value) is msgpack.Timestamp for value in values):
         raise ValueError("ext type -1")
     return values
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            item
+            for one in level
+            if isinstance(one, dict | list)
+            for item in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return
+    raise BadRequest(f"a message may be at most {MAX_DEPTH} levels deep")

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperbeam.errors import BadRequest
-from hyperbeam.message import Atom, Link
-from hyperbeam.store.codec import MAX_INTEGER_BITS, pack, unpack
+from hyperbeam import Atom, BadRequest, Link, Message
+from hyperbeam.codecs.msgpack import MAX_INTEGER_BITS, decode, encode, pack, unpack
+
+from .strategies import deep, messages, same
 
 LIMIT = 1 << MAX_INTEGER_BITS
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -101,3 +102,24 @@ def test_any_bytes_are_a_value_or_refused(data: bytes) -> None:
     except ValueError:
         return
     pack(value)
+
+
+@given(messages)
+def test_a_message_comes_back(message: Message) -> None:
+    assert same(decode(encode(message)), message)
+
+
+def test_private_keys_do_not_leave_and_depth_is_bounded() -> None:
+    assert decode(encode({"a": {"priv-x": 1, "b": 2}, "priv": {}})) == {"a": {"b": 2}}
+    with pytest.raises(BadRequest, match="levels"):
+        encode(deep(200))
+    with pytest.raises(BadRequest):
+        decode(b"\x91" * 200 + b"\xc0")
+
+
+@given(st.binary(max_size=80))
+def test_bytes_are_read_or_refused(data: bytes) -> None:
+    try:
+        decode(data)
+    except BadRequest:
+        return
