@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,10 @@ from hyperbeam import (
     Unavailable,
     key,
 )
+from hyperbeam.access.credentials import Grant
+from hyperbeam.codecs import form, json
 from hyperbeam.http.upstream import UpstreamResponse
+from hyperbeam.observe.tokens import counted
 from hyperbeam.routing import Route
 from hyperbeam.routing.lease import Lease
 from hyperbeam.routing.leased import LeasedBody
@@ -114,11 +117,11 @@ class Relay(Device):
             route.responses > 1 or (route.parallel and route.choose > 1),
         )
         if grant.models:
-            grant.require_model(_named(sent.body))
+            grant.require_model(_strictly_named(request, sent.body))
         ask = Ask(
             path=path,
             client=grant.client,
-            model=_model(route, sent.body),
+            model=_model(route, request, sent.body),
             base=base,
             request=request,
         )
@@ -129,13 +132,18 @@ class Relay(Device):
         async def whole(lease: Lease) -> Message:
             return await _whole(await self._attempt(lease, sent))
 
+        reply: Message | Stream
         try:
             if route.responses > 1:
                 replies = await self.node.dispatch.gather(route, ask, whole)
-                return {str(number): reply for number, reply in enumerate(replies, 1)}
-            return await self.node.dispatch.run(route, ask, attempt)
+                reply = {str(number): one for number, one in enumerate(replies, 1)}
+            else:
+                reply = await self.node.dispatch.run(route, ask, attempt)
         except NodeRefusal as refusal:
-            return refusal.reply
+            return _limited(refusal.reply, grant)
+        if grant.counts_tokens:
+            counted(reply, len(sent.body), grant.used)
+        return _limited(reply, grant)
 
     async def _attempt(self, lease: Lease, sent: _Request) -> Message | Stream:
         url, own = lease.target(sent.path)
@@ -289,11 +297,45 @@ async def _whole(reply: Message | Stream) -> Message:
     return {"status": reply.status, "content-type": reply.content_type, "body": b"".join(chunks)}
 
 
-def _model(route: Route, body: bytes) -> str:
+def _limited(reply: Message | Stream, grant: Grant) -> Message | Stream:
+    """`reply` with what is left to the API key, which no backend knows."""
+    if not grant.headers:
+        return reply
+    own = dict(grant.headers)
+    if isinstance(reply, Stream):
+        reply.headers = {**dict(_without_limits(reply.headers.items())), **own}
+        return reply
+    private = reply.get("priv") or {}
+    kept = _without_limits(private.get("reply-headers", ()))
+    return {**reply, "priv": {**private, "reply-headers": [*kept, *own.items()]}}
+
+
+def _without_limits(fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [field for field in fields if not field[0].startswith("x-ratelimit-")]
+
+
+def _model(route: Route, request: Message, body: bytes) -> str:
     """The model that the body names, where the route's nodes differ in that."""
     if not any(node.models for node in route.nodes):
         return ""
+    kind = str(request.get("content-type") or "")
+    if kind.lower().startswith("multipart/"):
+        return form.text_field(body, kind, "model")
     return _named(body)
+
+
+def _strictly_named(request: Message, body: bytes) -> str:
+    """The model that every reader of the body finds there. Raises BadRequest where they differ."""
+    kind = str(request.get("content-type") or "")
+    if kind.lower().startswith("multipart/"):
+        return form.text_field(body, kind, "model")
+    value = json.decode(body) if body else {}
+    if not isinstance(value, dict):
+        return ""
+    if any(key.casefold() == "model" and key != "model" for key in value):
+        raise BadRequest("write the key 'model' in lower case", param="model")
+    model = value.get("model")
+    return model if isinstance(model, str) else ""
 
 
 def _named(body: bytes) -> str:

@@ -12,7 +12,7 @@ from hyperbeam.observe.request_id import outbound
 
 from .backends import Backend
 from .errors import JSON, from_backend
-from .events import EventParser
+from .events import MAX_EVENT, EventParser, EventTooLarge
 from .request import Call
 from .validate import API
 
@@ -35,6 +35,7 @@ ENDS: Mapping[str, re.Pattern[bytes]] = {
 """How a stream that has no `[DONE]` says that it is complete."""
 
 _DONE = b"[DONE]"
+_ERROR = re.compile(rb'"error"\s*:\s*[{"]')
 _ERROR_LIMIT = 256 * 1024
 _TAIL = 4096
 _OVERLAP = 64
@@ -149,7 +150,7 @@ class ChildStream:
             raise self._sender.refusal(response, body, self._path)
         async for chunk in self._received():
             self._head.append(chunk)
-            self._first.extend(self._parser.feed(chunk))
+            self._first.extend(self._fed(chunk))
             if self._first:
                 self._sender.began()
                 self._check(_parsed(self._first[0]))
@@ -179,6 +180,17 @@ class ChildStream:
             self._tail = chunk if len(chunk) >= _TAIL else (self._tail + chunk)[-_TAIL:]
         return chunk
 
+    def _fed(self, chunk: bytes) -> list[bytes]:
+        try:
+            return self._parser.feed(chunk)
+        except EventTooLarge:
+            raise self._broken(
+                BadGateway(
+                    f"The backend sent an event of over {MAX_EVENT} bytes.",
+                    error="response_too_large",
+                )
+            ) from None
+
     async def _received(self) -> AsyncIterator[bytes]:
         try:
             async for chunk in self._response:
@@ -188,13 +200,14 @@ class ChildStream:
 
     def _broken(self, error: HyperbeamError) -> HyperbeamError:
         """The failure of a stream, counted against its node."""
-        found = cut() if isinstance(error, BadGateway) else error
+        large = error.error == "response_too_large"
+        found = cut() if isinstance(error, BadGateway) and not large else error
         self._sender.failed(found)
         return found
 
     def _check_end(self) -> None:
         # A backend's own error event is an end too: the client has been told.
-        if self._done or b'"error"' in self._tail:
+        if self._done or _ERROR.search(self._tail):
             return
         if self._ends is not None or not self._tail.rstrip().endswith(_DONE):
             raise self._broken(cut())
@@ -207,7 +220,7 @@ class ChildStream:
             if not done and (event := self._check(_parsed(data))):
                 yield event
         async for chunk in self._received():
-            for data in self._parser.feed(chunk):
+            for data in self._fed(chunk):
                 done = done or data == _DONE
                 if not done and (event := self._check(_parsed(data))):
                     yield event

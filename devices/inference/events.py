@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import re
 
+MAX_EVENT = 16 * 1024 * 1024
+"""Bytes of one event: more of what no blank line ends is no stream of events."""
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+class EventTooLarge(ValueError):
+    """An event that is over MAX_EVENT bytes, and has not ended."""
 
 
 class EventParser:
     """Takes a stream's bytes cut anywhere, gives the data of each event that is complete.
 
     Several `data` lines of an event are joined by a line feed; comments and other
-    fields are dropped, and so is an event that no blank line ends.
+    fields are dropped, and so is an event that no blank line ends. `feed` raises EventTooLarge.
     """
 
     def __init__(self) -> None:
         self._partial: list[bytes] = []
         self._data: list[bytes] = []
         self._after_cr = False
+        self._size = 0
 
     @property
     def between_events(self) -> bool:
@@ -34,6 +41,7 @@ class EventParser:
         self._after_cr = chunk.endswith(b"\r")
         *lines, rest = _LINE_END.split(chunk)
         events: list[bytes] = []
+        self._size += len(chunk)
         for line in lines:
             if self._partial:
                 line = b"".join(self._partial) + line
@@ -41,6 +49,10 @@ class EventParser:
             self._read_line(line, events)
         if rest:
             self._partial.append(rest)
+        if events:
+            self._size = len(rest)
+        elif self._size > MAX_EVENT:
+            raise EventTooLarge
         return events
 
     def _read_line(self, line: bytes, events: list[bytes]) -> None:

@@ -16,7 +16,7 @@ from hyperbeam.declared import canonical
 from hyperbeam.verify import jcs
 
 from .assemble import merge_call
-from .events import EventParser
+from .events import EventParser, EventTooLarge
 
 _DONE = b"[DONE]"
 
@@ -151,6 +151,7 @@ class StreamOutputs:
         self._reasons: dict[int, str] = {}
         self._tools: dict[int, dict[int, dict[str, Any]]] = {}
         self._unknown = False
+        self._lost = False
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes."""
@@ -161,7 +162,15 @@ class StreamOutputs:
                 for event in events:
                     self._event(event)
                 return
-        for event in self._parser.feed(data):
+        if self._lost:
+            return
+        try:
+            found = self._parser.feed(data)
+        except EventTooLarge:
+            self._lost = self._unknown = True
+            self._parser = EventParser()
+            return
+        for event in found:
             self._event(event)
 
     def outputs(self) -> list[Output] | None:

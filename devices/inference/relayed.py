@@ -18,6 +18,7 @@ from hyperbeam.verify.reading import read_json
 
 from .child import Headers, cut
 from .errors import UNAVAILABLE, permanent
+from .events import MAX_EVENT
 from .request import Asked
 from .rewriting import Rewriting
 
@@ -63,6 +64,8 @@ class RelayedStream(Rewriting):
                 passed += self._passed(event, data[end : event.end])
                 end = event.end
             rest = data[end:]
+            if len(rest) > MAX_EVENT:
+                raise cut()
             if passed:
                 yield passed
         if rest:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hyperbeam import BadRequest, HyperbeamError, Message
+from hyperbeam.codecs import form
 from hyperbeam.verify.seed import derive
 
 from . import members, options, rules
@@ -23,11 +23,6 @@ MAX_CALLS = 128
 """Choices of one request where each is a call of its own: what OpenAI's API takes."""
 OWN = ("tee", "nonce")
 """Fields that are for the node, not for its backends."""
-_FORM_MODEL = re.compile(
-    rb'content-disposition:[^\r\n]*;[ \t]*name="?model"?[ \t]*(?:;[^\r\n]*)?\r\n'
-    rb"(?:[^\r\n]+\r\n)*\r\n([^\r\n]{0,512})\r\n--",
-    re.IGNORECASE,
-)
 
 _NODE_FIELDS = frozenset({"tee", "nonce", "n", "best_of", "echo", "suffix"})
 _OPTIONAL = frozenset(
@@ -102,9 +97,10 @@ class Asked:
 
 
 def _model_of(asked: Asked) -> str:
-    """The model that a form names (RFC 7578)."""
-    found = _FORM_MODEL.search(asked.body) if asked.kind.startswith("multipart/") else None
-    return "" if found is None else found[1].decode("utf-8", "replace").strip()
+    """The model that a form names. Raises BadRequest for a form that names two."""
+    if not asked.kind.lower().startswith("multipart/"):
+        return ""
+    return form.text_field(asked.body, asked.kind, "model")
 
 
 @dataclass(slots=True)

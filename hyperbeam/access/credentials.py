@@ -46,6 +46,11 @@ class Grant:
         self._tokens = tokens
         self._counters = counters
 
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether it matters how many tokens an answer takes."""
+        return self._tokens is not None
+
     def require_model(self, name: str) -> None:
         """Raises Forbidden `model_not_allowed` unless the key may ask for the model `name`."""
         if self.models and name not in self.models:
