@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from devices.relay import MAX_CASTS
+from hyperbeam.access import KeyStore, Quota
 from hyperbeam.node import Node
 from hyperbeam.routing import load_routes
 from tests.hyperbeam.conftest import StartNode
@@ -201,3 +202,23 @@ async def test_a_route_with_a_device_is_answered_by_the_device(node: Node) -> No
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{node.server.port}") as client:
         reply = await client.get("/~relay@1.0/call?relay-path=/v1/models")
         assert reply.json() == {"object": "list", "data": []}
+
+
+@pytest.mark.parametrize("path", ["/v1/x", "/v1/stream"])
+async def test_a_keys_tokens_and_models_count_here_too(
+    relaying: httpx.AsyncClient, node_of: list[Node], path: str
+) -> None:
+    secret, _ = KeyStore(node_of[0].store).add("ada", tokens=Quota(60, 86400), models=("m",))
+    relaying.headers["authorization"] = f"Bearer {secret}"
+    for body in (b'{"model":"x","model":"m"}', b'{"Model":"x","model":"m"}', b"{}"):
+        assert (await relaying.post(path, content=body)).status_code in (400, 403)
+    left = []
+    for _ in range(9):
+        async with relaying.stream("POST", path, json={"model": "m", "x": "y" * 40}) as reply:
+            if reply.status_code == 429:
+                break
+            left.append(int(reply.headers["x-ratelimit-remaining-tokens"]))
+            async for _chunk in reply.aiter_raw():
+                if path == "/v1/stream":
+                    break
+    assert reply.status_code == 429 and left[0] == 60 and left == sorted(left, reverse=True)

@@ -324,3 +324,46 @@ async def test_what_no_backend_should_say_is_a_502_with_a_receipt(
     assert refused.status == 502 and said in refused.detail
     assert (await room.receipt(refused.headers))["response"]["end"] == "error"
     assert far.calls[0].headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize(
+    ("path", "pieces", "cut"),
+    [
+        ("responses", [b'event: response.created\ndata: {"response":{"error":null}}\n\n'], True),
+        ("responses", [b'event: response.completed\ndata: {"response":{"error":null}}\n\n'], False),
+        ("chat/completions", [b'data: {"choices":[],"error":null}\n\n'], True),
+        ("chat/completions", [b'data: {"choices":[]}\n\n', b'data: {"error": {"x":1}}\n\n'], False),
+    ],
+)
+async def test_an_end_is_no_end_for_a_null_error(
+    room: Room, far: Dummy, path: str, pieces: list[bytes], cut: bool
+) -> None:
+    async def script(call: Call) -> None:
+        await call.begin()
+        for part in pieces:
+            await call.chunk(part)
+        await call.end()
+
+    far.script = script
+    room.use(node(far))
+    stream = await room.post(path, {**CHAT, "input": "x", "stream": True})
+    assert ((await drain(stream))[1] is not None) == cut
+    end = (await room.receipt(stream.headers))["response"]["end"]
+    assert end == "cut" if cut else end in ("complete", "error")
+
+
+async def test_an_event_without_an_end_is_no_stream(
+    room: Room, far: Dummy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devices.inference.events.MAX_EVENT", 100_000)
+
+    async def script(call: Call) -> None:
+        await call.begin()
+        for _ in range(30):
+            await call.chunk(b"x" * 10_000)
+        await call.end()
+
+    far.script = script
+    room.use(node(far))
+    refused = await refusal(room.post("chat/completions", {**CHAT, "stream": True}))
+    assert (refused.status, refused.error) == (502, "response_too_large")
