@@ -48,6 +48,8 @@ class HTTPConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Seconds for a request's head to arrive."""
     body_timeout: Seconds = 60.0
     """Seconds without a byte of a request's body."""
+    send_timeout: Seconds = 60.0
+    """Seconds in which a client takes nothing of its reply; then it is cut, and its work ended."""
     keep_alive_comment: Seconds = 15.0
     """Seconds of silence in a stream before a comment is sent."""
     drain: Annotated[float, Meta(ge=0)] = 30.0

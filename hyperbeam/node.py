@@ -111,6 +111,7 @@ class Node:
             body_limit=http.body_limit,
             header_timeout=http.header_timeout,
             body_timeout=http.body_timeout,
+            send_timeout=http.send_timeout,
             keep_alive_comment=http.keep_alive_comment,
             hosts=http.hosts if _is_loopback(http.host) else None,
             cors=http.cors,

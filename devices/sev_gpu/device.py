@@ -110,6 +110,7 @@ class SevGpu(Device):
         if attest is not None:
             return await self._attest(attest)
         _allow(request, "GET", "POST")
+        self.node.access.check(request)
         nonce = _nonce_to_sign(base, request)
         keyset = self.node.keys.current.name
         text, hashed = challenge(keyset, nonce)

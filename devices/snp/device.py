@@ -68,6 +68,7 @@ class Snp(Device):
         """
         asked = (request.get("priv") or {}).get("quote")
         if asked is None:
+            self.node.access.check(request)
             nonce = _hex(request.get("nonce"), "nonce")
             return _json(await self._quote(nonce, None))
         if asked.get("probe"):

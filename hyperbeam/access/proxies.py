@@ -12,6 +12,10 @@ FORWARDED = "x-forwarded-for"
 REMEMBERED = 1024
 
 
+UNKNOWN = "unknown"
+"""A client that a trusted proxy does not name: it is nobody's address."""
+
+
 class Proxies:
     """Networks (`10.0.0.0/8`, `::1`) whose `x-forwarded-for` is believed. Raises ConfigError."""
 
@@ -25,6 +29,7 @@ class Proxies:
     def client(self, peer: str, headers: Mapping[str, Any]) -> str:
         """The last address of the chain that is no trusted proxy; `peer` where it is none.
 
+        UNKNOWN where an address that would count cannot be read.
         What stands before an address that is not trusted may be made up, and counts for nothing.
         """
         if not self._trusts(peer):
@@ -35,7 +40,7 @@ class Proxies:
         for part in reversed(chain):
             address = _address(part)
             if not address:
-                return found
+                return UNKNOWN
             found = address
             if not self._trusts(address):
                 return found

@@ -62,6 +62,7 @@ class Exchange:
         "_lend",
         "_loan",
         "_on_complete",
+        "_send_timeout",
         "_transport",
         "_without_body",
         "complete",
@@ -82,6 +83,7 @@ class Exchange:
         keep_alive: bool,
         on_complete: Callable[[], None],
         lend: Lend | None = None,
+        send_timeout: float = 60.0,
     ) -> None:
         self.scope = scope
         self._body: bytes | None = body
@@ -91,6 +93,7 @@ class Exchange:
         self.keep_alive = keep_alive
         self._on_complete = on_complete
         self._lend = lend
+        self._send_timeout = send_timeout
         self._loan: Loan | None = None
         self._head = b""
         self._chunked = False
@@ -123,7 +126,7 @@ class Exchange:
         if self._flow.write_paused and not self.disconnected and not message.get("last"):
             if message.get("optional"):
                 return
-            await self._flow.drain()
+            await self._drained()
         if self.disconnected:
             return
         if message["type"] == "http.response.start":
@@ -157,6 +160,20 @@ class Exchange:
             if not self.keep_alive:
                 self._transport.close()
             self._on_complete()
+
+    async def _drained(self) -> None:
+        """Wait until the client has taken what was written; one that takes nothing is cut."""
+        left = self._transport.get_write_buffer_size()
+        while self._flow.write_paused and not self.disconnected:
+            try:
+                async with asyncio.timeout(self._send_timeout):
+                    await self._flow.drain()
+            except TimeoutError:
+                before, left = left, self._transport.get_write_buffer_size()
+                if left >= before:
+                    self._transport.abort()
+                    # The end of the connection cancels this task.
+                    await asyncio.get_running_loop().create_future()
 
     def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         """The head waits for the first piece of body, so that both leave in one packet."""

@@ -9,7 +9,7 @@ from ..errors import BadRequest, HyperbeamError, TooLarge, Unavailable
 HEAD_LIMIT = 64 * 1024
 HEADER_COUNT = 200
 PIPELINE_LIMIT = 64 * 1024
-"""Bytes of later requests that wait while one is answered."""
+"""Bytes of later requests that wait while one is answered; over it the connection ends then."""
 FRAMING_LIMIT = 64 * 1024
 """Bytes of chunk extensions or trailers in a row."""
 FRAMING_HEADERS = frozenset({b"host", b"content-length", b"transfer-encoding", b"expect"})
@@ -27,6 +27,7 @@ class Limits:
     header_timeout: float = 10.0
     body_timeout: float = 60.0
     idle_timeout: float = 75.0
+    send_timeout: float = 60.0
 
 
 def target(url: bytes, method: str) -> bytes:

@@ -135,9 +135,14 @@ class NodeProtocol(HttpToolsProtocol):
             self._feed(data)
 
     def _wait(self, data: bytes) -> None:
+        exchange = self.exchange
+        if exchange is None or not exchange.keep_alive:
+            return  # nothing is answered after this reply
         self._waiting += data
         if len(self._waiting) > PIPELINE_LIMIT:
-            self.flow.pause_reading()
+            # Reading goes on, as only that shows when the client leaves.
+            self._waiting = b""
+            exchange.keep_alive = False
 
     def _feed(self, data: bytes) -> None:
         try:
@@ -324,6 +329,7 @@ class NodeProtocol(HttpToolsProtocol):
             keep_alive=keep_alive,
             on_complete=self.on_response_complete,
             lend=self.owner.lend,
+            send_timeout=self.owner.limits.send_timeout,
         )
         self._reset()
         task = self._task = self.loop.create_task(exchange.run(self.owner.app))

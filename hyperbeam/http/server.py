@@ -58,7 +58,8 @@ class Server:
 
     Limits: `body_limit` bytes of body; `header_timeout` seconds to finish a head and
     `body_timeout` without a byte of body (and at least 1 KiB/s after that);
-    `idle_timeout` between requests. `keep_alive_comment`: seconds of silence in an event
+    `idle_timeout` between requests; `send_timeout` without a byte that the
+    client takes. `keep_alive_comment`: seconds of silence in an event
     stream before a comment, 0 for none. `hosts`: the names beside localhost's own that a
     request may come under, None for any. `watch` follows the requests. `cors`: origins whose
     pages may read replies. `proxies`: networks whose x-forwarded-for is believed.
@@ -75,6 +76,7 @@ class Server:
         header_timeout: float = 10.0,
         body_timeout: float = 60.0,
         idle_timeout: float = 75.0,
+        send_timeout: float = 60.0,
         hosts: Collection[str] | None = None,
         watch: Watch | None = None,
         cors: Collection[str] = ("*",),
@@ -82,7 +84,7 @@ class Server:
     ) -> None:
         self.handler = handler
         self.host = host
-        self.limits = Limits(body_limit, header_timeout, body_timeout, idle_timeout)
+        self.limits = Limits(body_limit, header_timeout, body_timeout, idle_timeout, send_timeout)
         self.draining = False
         self.retiring = False
         self.lend: Lend | None = None

@@ -85,3 +85,21 @@ async def test_streams_that_nobody_counts_are_estimated(
     await again.aclose()
     counted = 1000 - int(again.headers[REMAINING])
     assert len(sent) // 4 + 1 <= counted <= len(sent) // 4 + 3
+
+
+async def test_a_form_cannot_name_two_models(room: Room, dummy: Dummy, doors: Doors) -> None:
+    room.use(RouteNode(id="far", prefix=dummy.url, models=("small", "big")))
+    ada = doors.sending("ada", models=("small",))
+    kind = "multipart/form-data; boundary=B"
+
+    def form(*models: str) -> bytes:
+        head = 'content-disposition: form-data; name="model"'
+        return ("".join(f"--B\r\n{head}\r\n\r\n{one}\r\n" for one in models) + "--B--").encode()
+
+    for models, status in ((("small", "big"), 400), (("big",), 403), ((), 403)):
+        body = form(*models) if models else b"--B\r\n\r\n--B--"
+        asked = room.call(
+            "POST", "audio/transcriptions", body=body, priv=ada, **{"content-type": kind}
+        )
+        assert (await refusal(asked)).status in (status, 400)
+    assert dummy.calls == []

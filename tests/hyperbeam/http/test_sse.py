@@ -468,3 +468,14 @@ async def test_drain_does_not_wait_for_a_slow_reader(serve: Any, connect: Any) -
     await soon(server.drain(0))
     assert source.closed.is_set()
     assert not server.in_flight
+
+
+async def test_a_reader_that_takes_nothing_is_cut(serve: Any, connect: Any) -> None:
+    source = Source()
+    source.give(*[b"x" * 65_536] * 400, None)
+    server = await serve(streaming(source), send_timeout=0.05)
+    client = await connect(server)
+    client.writer.transport.pause_reading()
+    await begin(client)
+    await soon(source.closed.wait())
+    await until(lambda: not server.in_flight)
