@@ -47,6 +47,7 @@ _OURS = frozenset(
         "upgrade",
     }
 )
+_REWRITTEN = frozenset({"forwarded", "via", "x-forwarded-for", "x-real-ip"})
 _CORS = "access-control-"
 """Whose pages may read replies is the node's to say."""
 _UNSAFE = re.compile(r"[\x00-\x20\x7f]")
@@ -189,12 +190,16 @@ class Relay(Device):
             (name.encode("latin-1"), str(request[name]).encode("latin-1", "replace"))
             for name in private.get("request-headers", ())
             if name not in _OURS
-            and name != "via"
+            and name not in _REWRITTEN
             and name in request
             and not (named and name == "x-request-id")
         ]
         own = f"{via}, 1.1 {self._via}" if via else f"1.1 {self._via}"
-        return [*headers, (b"via", own.encode("latin-1", "replace"))]
+        headers.append((b"via", own.encode("latin-1", "replace")))
+        client = str(private.get("client", ""))
+        if client:
+            headers.append((b"x-forwarded-for", client.encode("latin-1", "replace")))
+        return headers
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,10 @@ READ_LIMIT = 64 * 1024 * 1024
 EVENTS = "text/event-stream"
 _ERROR_LIMIT = 256 * 1024
 _SMALL = 1024 * 1024
+_OBJECTS = frozenset(
+    {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/messages", "/v1/responses"}
+)
+"""Paths whose plain answers are JSON objects."""
 _PASSED = (
     "accept", "anthropic-version", "anthropic-beta", "openai-beta", "openai-organization",
     "openai-project", "user-agent",
@@ -92,8 +96,13 @@ async def _given(sender: Sender, response: UpstreamResponse, path: str) -> Given
     sender.began()
     length = response.header(b"content-length") or b""
     small = length.isdigit() and int(length) <= _SMALL
-    if small or kind.startswith((JSON, "text/")):
+    if small or path in _OBJECTS or kind.startswith((JSON, "text/")):
         body = await response.read(READ_LIMIT)
+        if path in _OBJECTS and read_answer(body) is None:
+            raise BadGateway(
+                f"The backend's answer, with status {status}, is no JSON object.",
+                error="backend_invalid",
+            )
         return Given(status, kind, body, read_answer(body) if kind.startswith(JSON) else None)
     return Given(status, kind, source=LeasedBody(response, sender.lease))
 

@@ -22,7 +22,11 @@ def routes() -> None:
 @click.argument("file", required=False, type=click.Path())
 def check(file: str | None) -> None:
     """Say whether FILE would be taken. Exit status 2 and the reason where it would not."""
+    from hyperbeam.errors import ConfigError
+
     table = _load(file)
+    if not table.routes:
+        raise ConfigError(f"{table.source}: it has no routes; a node that runs keeps those it has")
     click.echo(f"{table.source}: {_count(len(table.routes), 'route')}, sound")
     for route in table.routes:
         click.echo(f"  {_template(route)}  {_leads_to(route)}")

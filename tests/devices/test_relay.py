@@ -159,6 +159,15 @@ async def test_refusals(
     assert backend[0].requests == [] or "/status/" in path
 
 
+async def test_the_clients_address_is_the_nodes_to_say(
+    relaying: httpx.AsyncClient, backend: tuple[Backend, int]
+) -> None:
+    forged = {"x-forwarded-for": "1.2.3.4", "forwarded": "for=1.2.3.4", "x-real-ip": "1.2.3.4"}
+    await relaying.get("/v1/x", headers=forged)
+    sent = backend[0].requests[0].lower()
+    assert b"1.2.3.4" not in sent and b"x-forwarded-for: 127.0.0.1\r\n" in sent
+
+
 async def test_what_a_backend_may_say(relaying: httpx.AsyncClient) -> None:
     reply = await relaying.get("/v1/cookies")
     assert (reply.status_code, reply.headers["location"]) == (302, "/y")

@@ -302,6 +302,9 @@ async def test_health_says_when_only_others_answer(room: Room, dummy: Dummy, far
         (b"200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\n\x1f\x8b", "compressed"),
         (b"302 Found\r\nlocation: http://x\r\ncontent-length: 0\r\n\r\n", "status 302"),
         (b"200 OK\r\ntransfer-encoding: chunked\r\n\r\nZZ\r\n", "not HTTP"),
+        (b"200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n[]", "no JSON"),
+        (b"200 OK\r\ncontent-type: text/html\r\ncontent-length: 3\r\n\r\n<p>", "no JSON"),
+        (b"204 None\r\n\r\n", "status 204"),
     ],
 )
 async def test_what_no_backend_should_say_is_a_502_with_a_receipt(
