@@ -21,13 +21,15 @@ SLOWEST_BODY = 1024
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Body size in bytes; times in seconds."""
+    """Body size in bytes; times in seconds. `unfinished`: bytes of all bodies that are on their
+    way, which no key has been looked at for."""
 
     body: int = 32 * 1024 * 1024
     header_timeout: float = 10.0
     body_timeout: float = 60.0
     idle_timeout: float = 75.0
     send_timeout: float = 60.0
+    unfinished: int = 256 * 1024 * 1024
 
 
 def target(url: bytes, method: str) -> bytes:
@@ -51,6 +53,12 @@ def head_too_large(detail: str) -> HyperbeamError:
 
 def body_too_large(limit: int) -> HyperbeamError:
     return TooLarge(f"the body of the request is over {limit} bytes")
+
+
+def too_many_bodies() -> HyperbeamError:
+    return Unavailable(
+        "the node takes in too many large bodies at once", error="overloaded", retry_after=1
+    )
 
 
 def too_slow(part: str) -> HyperbeamError:

@@ -35,6 +35,7 @@ from .limits import (
     draining,
     head_too_large,
     target,
+    too_many_bodies,
     too_slow,
 )
 
@@ -47,6 +48,8 @@ class Owner(Interface):
     draining: bool
     retiring: bool
     lend: Lend | None
+    unfinished: int
+    """Bytes of all bodies that have not arrived whole."""
 
     def refusal(self, error: HyperbeamError, scope: Scope | None) -> bytes:
         """The whole reply for an error met before the app; `scope` where the head was sound."""
@@ -67,10 +70,12 @@ class NodeProtocol(HttpToolsProtocol):
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
         self._deadline: float | None = None
+        self._held = 0
         self._reset()
 
     def _reset(self) -> None:
         """Ready for the next head."""
+        self._hold(0)
         self.headers = []
         self.url = b""
         self._head_done = False
@@ -110,6 +115,7 @@ class NodeProtocol(HttpToolsProtocol):
             self._alarm.cancel()
             self._alarm = None
         self._waiting = b""
+        self._hold(0)
         self._cancel()
         super().connection_lost(exc)
         self.owner.connection_closed()
@@ -236,6 +242,10 @@ class NodeProtocol(HttpToolsProtocol):
             "headers": self.headers,
         }
 
+    def _hold(self, size: int) -> None:
+        self.owner.unfinished += size - self._held
+        self._held = size
+
     def _feed_body(self, data: bytes) -> bytes:
         """Parse to the end of the body at most; gives what follows it."""
         rest = b""
@@ -261,6 +271,9 @@ class NodeProtocol(HttpToolsProtocol):
                 self._framing_size = 0
             slack = self.loop.time() - self._began - self._body_size / SLOWEST_BODY
             self._expire_in(limits.body_timeout - max(0.0, slack))
+            self._hold(self._body_size)
+            if self.owner.unfinished > limits.unfinished:
+                raise too_many_bodies()
         return rest
 
     def on_message_begin(self) -> None:
@@ -355,6 +368,7 @@ class NodeProtocol(HttpToolsProtocol):
         self._closing = True
         self._waiting = b""
         self._body = []
+        self._hold(0)
         self.transport.write(self.owner.refusal(error, self._request))
         if self.transport.can_write_eof():
             self.transport.write_eof()

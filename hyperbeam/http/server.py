@@ -87,6 +87,7 @@ class Server:
         self.limits = Limits(body_limit, header_timeout, body_timeout, idle_timeout, send_timeout)
         self.draining = False
         self.retiring = False
+        self.unfinished = 0
         self.lend: Lend | None = None
         self.watch = watch or Watch(Metrics())
         self.app: ASGIApp = self.__call__

@@ -1,13 +1,14 @@
 """What the server refuses before a request reaches the node, and how it says so."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from hyperbeam import Message
 
-from .support import Client, soon
+from .support import Client, soon, until
 
 
 async def echo(request: Message) -> Any:
@@ -362,3 +363,18 @@ async def test_a_malformed_second_request_does_not_spoil_the_first(
     assert (await client.response()).body == b"abc"
     assert (await client.response()).status == 400
     assert await client.at_end()
+
+
+async def test_unfinished_bodies_are_bounded_altogether(serve: Any, connect: Any) -> None:
+    server = await serve(echo)
+    server.limits = replace(server.limits, unfinished=100_000)
+    first, second = [await connect(server) for _ in range(2)]
+    head = POST + b"content-length: 90000\r\n\r\n"
+    await first.send(head + b"a" * 60_000)
+    await until(lambda: server.unfinished == 60_000)
+    await second.send(head + b"a" * 60_000)
+    reply = await second.response()
+    assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+    await first.send(b"a" * 30_000)
+    assert (await first.response()).body == b"a" * 90_000
+    assert server.unfinished == 0
