@@ -1,5 +1,6 @@
 """A node that answers paths: `~device@version` names a Python class, the rest is its argument."""
 
+from .codec_device import CodecDevice
 from .device import Device, Stream, StreamObserver, key
 from .errors import (
     BadGateway,
@@ -23,6 +24,7 @@ __all__ = [
     "Atom",
     "BadGateway",
     "BadRequest",
+    "CodecDevice",
     "ConfigError",
     "Device",
     "Forbidden",

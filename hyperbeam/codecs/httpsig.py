@@ -60,10 +60,7 @@ def encode(
     accept-bundle: nested messages are parts with and without it.
     Raises BadRequest for what cannot be written (see `structured.encode`).
     """
-    if isinstance(message, list):
-        message = {str(number): item for number, item in enumerate(message, 1)}
-    elif not isinstance(message, dict):
-        message = {"ao-result": "body", "body": message}
+    message = as_message(message)
     if status is not None:
         message = {**message, "status": status}
     fields, body = layout(structured.encode(message), _Head().fits, group=_is_cased)
@@ -71,6 +68,13 @@ def encode(
     if body:
         headers["content-digest"] = content_digest(body)
     return headers, body or b""
+
+
+def as_message(value: Any) -> Message:
+    """`value` as a message: a list by its numbers, a plain value as `body`."""
+    if isinstance(value, list):
+        return {str(number): item for number, item in enumerate(value, 1)}
+    return value if isinstance(value, dict) else {"ao-result": "body", "body": value}
 
 
 def decode(headers: Mapping[str, str], body: bytes) -> Message:

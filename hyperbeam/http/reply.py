@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..codecs import httpsig, json
+from ..codecs import flat, httpsig, json, msgpack
 from ..errors import HyperbeamError
 from ..message import Message, is_private, without
 from . import page
@@ -24,8 +24,18 @@ JSON = "json@1.0"
 HTML = "text/html"
 EVENT_STREAM = "text/event-stream"
 HTTPSIG = "httpsig@1.0"
-CODECS = (JSON, HTTPSIG)
-MEDIA = {"application/json": JSON, "application/*": JSON, "text/html": HTML, "*/*": HTTPSIG}
+MSGPACK = "msgpack@1.0"
+FLAT = "flat@1.0"
+CODECS = (JSON, HTTPSIG, MSGPACK, FLAT)
+MEDIA = {
+    "application/json": JSON, "application/msgpack": MSGPACK, "application/*": JSON,
+    "text/html": HTML, "*/*": HTTPSIG, **{f"device/{codec}": codec for codec in CODECS},
+}  # fmt: skip
+_WRITERS: Mapping[str, tuple[bytes, Callable[[Any], bytes]]] = {
+    JSON: (b"application/json", json.encode),
+    MSGPACK: (b"application/msgpack", msgpack.encode),
+    FLAT: (b"text/plain", lambda value: flat.to_text(httpsig.as_message(value))),
+}
 
 OWN = frozenset(
     {
@@ -114,8 +124,8 @@ def render(result: Any, request: Message) -> Reply:
     A message with `content-type` and a `body` of text or bytes is that body, its other
     plain values are headers but for DEVICE_ONLY ones; a device gives those as
     `priv["reply-headers"]`, a list of (name, value) pairs. Anything else goes by the
-    request's `accept-codec`, then `accept`: application/json, text/html, or headers as
-    upstream writes them (httpsig@1.0).
+    request's `accept-codec`, then `accept`: application/json, application/msgpack,
+    device/CODEC, text/html, or headers as upstream writes them (httpsig@1.0).
     """
     if isinstance(result, dict):
         content = result.get("content-type")
@@ -230,10 +240,11 @@ def _negotiated(result: Any, request: Message) -> Reply:
     status = _status(result) if isinstance(result, dict) else 200
     given = _given(result) if isinstance(result, dict) else []
     codec = _codec(request)
-    if codec == JSON:
+    if codec in _WRITERS:
+        kind, encode = _WRITERS[codec]
         value = _data(result, request) if isinstance(result, dict) else result
-        body = json.encode(value)
-        headers: Headers = [(b"content-type", b"application/json"), *device_fields(given)]
+        body = encode(value)
+        headers: Headers = [(b"content-type", kind), *device_fields(given)]
         headers += guards(headers)
     elif codec == HTML:
         body = page.render(result, title=request["path"])

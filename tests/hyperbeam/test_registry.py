@@ -21,10 +21,12 @@ def test_every_in_tree_device_loads() -> None:
     assert found.failures == {}
     assert {
         "cache@1.0",
+        "flat@1.0",
         "inference@1.0",
         "json@1.0",
         "message@1.0",
         "meta@1.0",
+        "msgpack@1.0",
         "relay@1.0",
         "router@1.0",
     } <= set(found.devices)

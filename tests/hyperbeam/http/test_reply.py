@@ -334,3 +334,17 @@ def test_no_message_ever_splits_a_reply(message: Message) -> None:
 @given(st.text(max_size=40))
 def test_any_accept_header_is_read(accept: str) -> None:
     assert render({"a": 1}, {"accept": accept}).status == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "kind", "body"),
+    [
+        ({"accept": "application/msgpack"}, b"application/msgpack", b"\x81\xa1a\x01"),
+        ({"accept-codec": "msgpack@1.0"}, b"application/msgpack", b"\x81\xa1a\x01"),
+        ({"accept": "device/json@1.0"}, b"application/json", b'{"a":1}'),
+        ({"accept-codec": "flat@1.0"}, b"text/plain", b'a: 1\nao-types: a="integer"\n'),
+    ],
+)
+def test_other_codecs(headers: dict[str, str], kind: bytes, body: bytes) -> None:
+    reply = render({"a": 1}, {"path": "/", "method": "GET", **headers})
+    assert (reply.body, dict(reply.headers)[b"content-type"]) == (body, kind)
