@@ -5,20 +5,22 @@ Source: upstream dev_message.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from hyperbeam import Atom, BadRequest, Device, Message, NotFound, key
+from hyperbeam import Atom, BadRequest, Device, Message, NotFound, commitments, key
+from hyperbeam.codecs.siginfo import BadSignature
 from hyperbeam.codecs.structured import normalize_key
-from hyperbeam.commitments import unsigned_id
 from hyperbeam.message import is_private, without
 
 # Names that a request cannot set: the keys of this device and what steers `set` itself.
 _RESERVED = frozenset(
     {
         "commitments",
+        "committed",
         "committers",
         "get",
         "id",
@@ -88,11 +90,41 @@ class MessageDevice(Device):
 
     @key
     async def id(self, base: Any, request: Message) -> str:
-        """The message's unsigned id; of text or bytes their SHA-256 (43 characters)."""
+        """The message's id (43 characters); of text or bytes their SHA-256.
+
+        `committers`: whose commitments are in it, a list of addresses or `all`; without it none.
+        """
         if isinstance(base, (str, bytes)):
             data = base.encode() if isinstance(base, str) else base
             return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-        return unsigned_id(_as_message(base))
+        return commitments.message_id(_as_message(base), _wanted(request) or "none")
+
+    @key
+    async def committers(self, base: Any, request: Message) -> list[str]:
+        """The addresses that the message's commitments name; `verify` says whether they hold."""
+        return commitments.committers(_as_message(base))
+
+    @key
+    async def committed(self, base: Any, request: Message) -> list[str]:
+        """The keys that all of the message's commitments are for, or those of `committers`."""
+        message = _as_message(base)
+        return commitments.committed(message, _chosen(message, request))
+
+    @key
+    async def verify(self, base: Any, request: Message) -> bool:
+        """Whether the message's commitments hold, all or those of `committers`.
+
+        False also where one of `committers` has none. A message without commitments is true.
+        """
+        message = _as_message(base)
+        wanted = _wanted(request)
+        if isinstance(wanted, list) and set(wanted) - set(commitments.committers(message)):
+            return False
+        try:
+            await asyncio.to_thread(commitments.verify, message, _chosen(message, request))
+        except BadSignature:
+            return False
+        return True
 
     def default(self, name: str, base: Any, request: Message) -> Any:
         """The value of the key `name`, in a list of the item with that number from 1."""
@@ -109,6 +141,24 @@ class MessageDevice(Device):
             if found.lower() == folded:
                 return value
         raise NotFound(name)
+
+
+def _wanted(request: Message) -> str | list[str] | None:
+    """`committers` of a request: `all`, `none` or addresses; None where it says nothing."""
+    wanted = request.get("committers")
+    if wanted is None or wanted in ("all", "none"):
+        return None if wanted is None else str(wanted)
+    wanted = [wanted] if isinstance(wanted, str) else wanted
+    if not isinstance(wanted, list) or not all(isinstance(one, str) for one in wanted):
+        raise BadRequest(
+            "committers has to be all, none or a list of addresses", param="committers"
+        )
+    return [str(one) for one in wanted]
+
+
+def _chosen(message: Message, request: Message) -> list[str] | None:
+    wanted = _wanted(request)
+    return None if wanted is None else commitments.of_committers(message, wanted)
 
 
 def _item(items: list[Any], number: str) -> Any:

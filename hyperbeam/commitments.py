@@ -25,6 +25,7 @@ from .message import Message, is_private
 from .signers import HMAC, PublicKey, Signer
 
 DEVICE = "httpsig@1.0"
+MAX_COMMITMENTS = 32
 _KEY = b"ao"
 _KEYID = "ao"
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f"\\%]')
@@ -86,7 +87,10 @@ def committed(message: Message, ids: Iterable[str] | None = None) -> list[str]:
     """The keys that each of the commitments `ids` (None: all) is for, in order."""
     found = commitments(message)
     lists = [keys_of(found[id]) for id in (found if ids is None else ids)]
-    return [key for key in lists[0] if all(key in one for one in lists)] if lists else []
+    if not lists:
+        return []
+    common = set(lists[0]).intersection(*lists[1:])
+    return [key for key in lists[0] if key in common]
 
 
 def commit(
@@ -129,7 +133,10 @@ def verify(message: Message, ids: Iterable[str] | None = None) -> None:
     found = commitments(message)
     if "commitments" in message and not found and message["commitments"] != {}:
         raise BadSignature("commitments is no mapping of ids to commitments")
-    for id in found if ids is None else ids:
+    wanted = list(found if ids is None else ids)
+    if len(wanted) > MAX_COMMITMENTS:
+        raise BadSignature(f"{len(wanted)} commitments; at most {MAX_COMMITMENTS} are checked")
+    for id in wanted:
         if id not in found:
             raise BadSignature(f"there is no commitment {id[:64]!r}")
         _check(message, id, found[id])

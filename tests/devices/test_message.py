@@ -1,11 +1,13 @@
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from devices.message import MessageDevice
 from hyperbeam import Atom, BadRequest, Message, NotFound
-from hyperbeam.commitments import unsigned_id
+from hyperbeam.commitments import commit, committers, message_id, unsigned_id
 from hyperbeam.node import Node
+from hyperbeam.signers import Ed25519Signer
 
 BASE: Message = {"a": "1", "B-c": {"d": 1, "e": 2}, "priv": {"secret": 1}, "priv.x": 2}
 
@@ -128,3 +130,39 @@ async def test_id(node: Node, device: MessageDevice) -> None:
     assert await device.id(b"hello", {}) == sha256
     with pytest.raises(BadRequest):
         await device.id(1, {})
+
+
+SIGNED = commit({"a": 1, "b": {"c": "x"}}, Ed25519Signer(Ed25519PrivateKey.generate()))
+(ADDRESS,) = committers(SIGNED)
+
+
+async def test_commitments_of_a_message(node: Node) -> None:
+    assert await node.resolve(SIGNED, "committers") == [ADDRESS]
+    assert await node.resolve(SIGNED, "committed") == ["a", "b"]
+    assert await node.resolve(SIGNED, "verify") is True
+    by = {"path": "id", "committers": "all"}
+    assert await node.resolve(SIGNED, by) == message_id(SIGNED, "all")
+    assert await node.resolve(SIGNED, {**by, "committers": [ADDRESS]}) == message_id(SIGNED, "all")
+    assert await node.resolve(SIGNED, "id") == unsigned_id({"a": 1, "b": {"c": "x"}})
+    assert await node.resolve({"a": 1}, "verify") is True
+    assert await node.resolve({"a": 1}, "committers") == []
+
+
+@pytest.mark.parametrize(
+    ("message", "wanted"),
+    [
+        ({**SIGNED, "a": 2}, None),
+        ({**SIGNED, "b": {"c": "y"}}, [ADDRESS]),
+        (SIGNED, ["x" * 43]),
+        ({**SIGNED, "commitments": "x"}, None),
+        ({**SIGNED, "commitments": {"x" * 43: {}}}, None),
+    ],
+)
+async def test_commitments_that_do_not_hold(node: Node, message: Message, wanted: Any) -> None:
+    asked = {"path": "verify"} if wanted is None else {"path": "verify", "committers": wanted}
+    assert await node.resolve(message, asked) is False
+
+
+async def test_a_list_of_committers_is_one(node: Node) -> None:
+    with pytest.raises(BadRequest):
+        await node.resolve(SIGNED, {"path": "verify", "committers": 5})

@@ -149,3 +149,10 @@ def test_headers_are_read_or_refused(signature: str, signature_input: str) -> No
         siginfo.parse(signature, signature_input)
     except BadSignature:
         return
+
+
+def test_many_commitments_are_not_checked() -> None:
+    one = {"type": "hmac-sha256", "keyid": "ao", "committed": ["a"], "signature": "A" * 43}
+    message = {"a": 1, "commitments": {f"{number:043}": one for number in range(40)}}
+    with pytest.raises(BadSignature, match="at most"):
+        verify(message)
