@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -10,18 +11,18 @@ from .errors import BadRequest, NotFound
 from .message import Message
 
 
-class CodecDevice(Device):
+class CodecDevice(Device, ABC):
     """Has `serialize` and `deserialize`; a subclass says how, and the `content_type`."""
 
     content_type: ClassVar[str] = ""
 
+    @abstractmethod
     def encode(self, value: Any) -> bytes:
         """`value` (a message or plain value) in this codec. Raises BadRequest."""
-        raise NotImplementedError
 
+    @abstractmethod
     def decode(self, data: bytes) -> Any:
         """What `data` says. Raises BadRequest."""
-        raise NotImplementedError
 
     @key
     def serialize(self, base: Any, request: Message) -> Message:

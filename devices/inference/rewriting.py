@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Self
 
 
-class Rewriting:
+class Rewriting(ABC):
     """What `_run` makes of `source`. Closing it closes `source` too, also before it began."""
 
     def __init__(self, source: AsyncIterator[bytes]) -> None:
@@ -26,5 +27,6 @@ class Rewriting:
         if close is not None:
             await close()
 
+    @abstractmethod
     def _run(self) -> AsyncGenerator[bytes, None]:
-        raise NotImplementedError
+        """The chunks."""
