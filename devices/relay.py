@@ -97,6 +97,16 @@ class Relay(Device):
         task.add_done_callback(self._casts.discard)
         return "OK"
 
+    @key
+    async def request(self, base: Any, request: Message) -> Message:
+        """As a `request` hook: every request is passed on along its route."""
+        asked = request.get("request")
+        path = asked.get("path") if isinstance(asked, dict) else None
+        if not isinstance(asked, dict) or not isinstance(path, str):
+            raise BadRequest("request is for the hook `request`", param="request")
+        call = {**asked, "path": "call", "relay-path": path}
+        return {"body": [{"device": self.name}, call]}
+
     async def _cast(self, base: Any, request: Message) -> None:
         try:
             result = await self.call(base, request)

@@ -1,18 +1,28 @@
-"""router@1.0: the route table as it is in use. Source: upstream dev_router."""
+"""router@1.0: the route table as it is in use, and as a hook. Source: upstream dev_router."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from hyperbeam import BadRequest, Device, Message, key
 from hyperbeam.routing import Ask
 from hyperbeam.routing.strategy import order
 
 
+class RouterConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[router]`: what `preprocess` does with a request for which there is no route."""
+
+    preprocess_default: Literal["local", "error"] = "local"
+    """`local`: it goes its own way; `error`: 404."""
+
+
 class Router(Device):
     """Shows the routes, how their nodes do, and which one a path would take."""
 
     name = "router@1.0"
+    Config = RouterConfig
 
     @key
     async def routes(self, base: Any, request: Message) -> list[Message]:
@@ -60,3 +70,19 @@ class Router(Device):
         route = self.node.routes.require(path, request)
         nodes = order(route, route.nodes, Ask(path, request=request), self.node.dispatch)
         return {**route.describe(), "target": [node.target(path) for node in nodes]}
+
+    @key
+    async def preprocess(self, base: Any, request: Message) -> Message:
+        """As a `request` hook: a request that has a route goes to it, also one whose path
+        names a device; the others as `preprocess_default` says.
+        """
+        asked = request.get("request")
+        path = asked.get("path") if isinstance(asked, dict) else None
+        if not isinstance(asked, dict) or not isinstance(path, str):
+            raise BadRequest("preprocess is for the hook `request`", param="request")
+        if self.config.preprocess_default == "error":
+            self.node.routes.require(path, asked)
+        elif self.node.routes.match(path, asked) is None:
+            return {"body": request.get("body")}
+        call = {**asked, "path": "call", "relay-path": path}
+        return {"body": [{"device": "relay@1.0"}, call]}

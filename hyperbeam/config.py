@@ -135,6 +135,11 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     backend, keeps the log of receipts and looks after the others."""
     devices: dict[str, str] = {}
     """Which distribution or file a device comes from, where two offer one name."""
+    hooks: dict[str, Any] = {}
+    """What is done to each request, step and response and at the start: by hook a handler or a
+    list of them, each a device, device/key, or a table with `device`, `path`, `hook/result`."""
+    on: dict[str, Any] = {}
+    """Another name for `hooks`."""
     http: HTTPConfig = HTTPConfig()
     store: StoreConfig = StoreConfig()
     receipts: ReceiptsConfig = ReceiptsConfig()

@@ -35,6 +35,7 @@ def facts(
     routes: RouteTable,
     devices: Mapping[str, Configured],
     found: Mapping[str, Found],
+    hooks: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Settings without secrets and paths of this machine, routes, and the devices' code.
 
@@ -51,7 +52,7 @@ def facts(
         "config": _public({k: v for k, v in settings.items() if k not in _OWN_PLACES}),
         "sections": _public(sections),
         "routes": [route.describe() for route in routes.routes],
-        "hooks": [],
+        "hooks": [_public(hook) for hook in hooks],
         "devices": {name: code_digest(found[name].module) for name in devices},
     }
 

@@ -83,11 +83,16 @@ class Device:
     of it is sent there, so its keys give message values and no streams.
     `fixed`: its section counts as it was when the node started; a reload does not change it.
     That is so for every single device.
+    `sealed`: what its keys give is signed, or in a receipt, as it is: hooks see it, none
+    changes it.
+    `excludes`: keys that its `default` leaves to message@1.0, such as `keys` and `set`.
     """
 
     name: ClassVar[str] = ""
     single: ClassVar[bool] = False
     fixed: ClassVar[bool] = False
+    sealed: ClassVar[bool] = False
+    excludes: ClassVar[frozenset[str]] = frozenset()
     Config: ClassVar[type | None] = None
     keys: ClassVar[Mapping[str, Key]] = {}
 
@@ -176,3 +181,15 @@ class Stream:
             close = getattr(self.source, "aclose", None)
             if close is not None:
                 await close()
+
+
+def seal(result: Any) -> Any:
+    """A message of a sealed device, marked as one that no hook changes."""
+    if not isinstance(result, dict):
+        return result
+    return {**result, "priv": {**(result.get("priv") or {}), "sealed": True}}
+
+
+def is_sealed(result: Any) -> bool:
+    """Whether no hook may change a result."""
+    return isinstance(result, dict) and bool((result.get("priv") or {}).get("sealed"))

@@ -17,11 +17,13 @@ from urllib.parse import unquote
 
 from . import declared, registry
 from .access import Access
+from .budget import spend
 from .cache import Cache
 from .config import Config, convert
 from .device import Device
 from .errors import ConfigError, HyperbeamError, NotFound
 from .home import Home, default_home
+from .hooks import Hooks
 from .http.server import Server
 from .http.upstream import Upstream
 from .identity import Identity
@@ -97,6 +99,7 @@ class Node:
             self.upstream, self.counters, self.backends, probing=role != "worker"
         )
         self.devices: dict[str, Device] = {}
+        self.hooks = Hooks(self, {**self.config.on, **self.config.hooks})
         self.failures: dict[str, str] = {}
         self.routes = RouteTable([])
         self.watcher: RouteWatcher | None = None
@@ -146,6 +149,7 @@ class Node:
                 self.watcher = self._watch_routes()
             self._take_routes(self._read_routes())
             self._check_routes(self.routes)
+            self.hooks.check(self.devices)
             self._declare()
             await self._listen()
             self.metrics.start()
@@ -156,6 +160,8 @@ class Node:
                 self._usage = asyncio.create_task(self._keep_usage(), name="usage")
             if self.watcher is not None:
                 self.watcher.start()
+            if self.role != "worker" and self.hooks.start:
+                await self._run_start()
         except BaseException:
             await self.stop()
             raise
@@ -215,36 +221,50 @@ class Node:
     async def resolve(self, base: Any, request: Message | str) -> Any:
         """Resolve `request`, a path or a message with one, on `base` (None: the path makes it).
 
-        Gives a value, a message or a Stream. Raises HyperbeamError.
+        Gives a value, a message or a Stream. Raises HyperbeamError,
+        BadRequest among them for what leads to over a thousand more of these.
         """
         message = {"path": request} if isinstance(request, str) else dict(request)
         path = message.pop("path", "")
         steps = parse(path, message)
-        if base is None:
-            return await resolve_steps(self, steps)
-        return await resolve_steps(self, steps[1:] if _is_empty(steps[0]) else steps, base)
+        with spend():
+            if base is None:
+                return await resolve_steps(self, steps)
+            return await resolve_steps(self, steps[1:] if _is_empty(steps[0]) else steps, base)
 
     async def handle(self, request: Message) -> Any:
         """Answer a request from outside: along a route, or by the path's own devices."""
         await self._started.wait()
         path = request["path"]
+        if not self.hooks.outer:
+            return await self._answer(path, request, None)
+        own = path if self._route(path, request) else _own_path(path)
+        changed = await self.hooks.before(_steps(own, request), request)
+        result = await self._answer(path, request, changed)
+        return await self.hooks.after(request, result)
+
+    async def _answer(self, path: str, request: Message, changed: list[Step] | None) -> Any:
+        """`changed`: the steps to go, where they are not those of `path`."""
+        if changed is not None and not _is_empty(changed[0]):
+            return await resolve_steps(self, changed)
         if path.partition("?")[0].strip("/") == "":
             headers = [("location", INDEX)]
             private = {"reply-headers": headers}
             return {"status": 302, "content-type": "text/plain", "body": INDEX, "priv": private}
         route = self._route(path, request)
         if route is None:
-            return await resolve_steps(self, _steps(_own_path(path), request))
+            return await resolve_steps(self, changed or _steps(_own_path(path), request))
         info = current()
         if info is not None:
             info.route = route.id
         log.debug("%s takes the route %s", path.partition("?")[0][:500], route.template)
         if not route.device:
             relay = self.device(RELAY_DEVICE)
-            asked = {**request, "path": RELAY_KEY, "relay-path": path}
+            own = changed[0].message if changed else {}
+            asked = {**request, **own, "path": RELAY_KEY, "relay-path": path}
             return await call(relay, relay.keys[RELAY_KEY], {}, asked)
         self.device(route.device)
-        steps = _steps(path, request)
+        steps = changed or _steps(path, request)
         steps[0] = replace(steps[0], device=route.device)
         return await resolve_steps(self, steps)
 
@@ -276,6 +296,14 @@ class Node:
             self.board.publish("routes-error", error)
 
         return RouteWatcher(routes_file(self.config), self.use_routes, told)
+
+    async def _run_start(self) -> None:
+        address = self.identity.address
+        url = f"http://{self.config.http.host}:{self.server.port}"
+        try:
+            await self.hooks.run("start", {"body": {"address": address, "url": url}})
+        except HyperbeamError as error:
+            raise ConfigError(f"the hook start: {error.detail}") from error
 
     def _check_open(self) -> None:
         """Refuse to be open to others by oversight."""
@@ -360,7 +388,9 @@ class Node:
 
     def _declare(self, table: RouteTable | None = None) -> None:
         """What the key set says of the settings, and of the devices as far as they started."""
-        facts = declared.facts(self.config, table or self.routes, self.devices, self._found)
+        facts = declared.facts(
+            self.config, table or self.routes, self.devices, self._found, self.hooks.describe()
+        )
         self.keys.set_node(facts)
 
     def _make(self, device: type[Device], config: Any) -> Device:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .device import Device, Key, Stream
+from .device import Device, Key, Stream, seal
 from .errors import BadRequest, NotFound
 from .message import DEFAULT_DEVICE, Link, Message, is_private
 from .path import Resolve, Step
@@ -56,9 +56,22 @@ async def resolve_steps(node: Node, steps: Sequence[Step], base: Any = None) -> 
             _check_place(key, steps[index + 1 :])
         if key is not None and key.rest:
             request["rest"] = [later.text for later in steps[index + 1 :]]
-            return await _load(node, await call(device, key, base, request))
-        base = await _load(node, await _call_named(node, device, key, called, base, request))
+            return await _execute(node, device, key, called, base, request)
+        base = await _execute(node, device, key, called, base, request)
     return base
+
+
+async def _execute(
+    node: Node, device: Device, key: Key | None, called: str, base: Any, request: Message
+) -> Any:
+    """One step: what the key gives, as the `step` hook leaves it."""
+    result = await _load(node, await _call_named(node, device, key, called, base, request))
+    hooks = node.hooks
+    if hooks.seals:
+        result = seal(result) if device.sealed else result
+        if hooks.step:
+            return await _load(node, await hooks.after_step(base, request, result))
+    return result
 
 
 def _index(node: Node, base: Any, first: Step) -> Sequence[Step]:
@@ -102,7 +115,7 @@ async def _call_named(
     if key is not None:
         return await call(device, key, base, request)
     default = getattr(device, "default", None)
-    if default is not None:
+    if default is not None and called not in device.excludes:
         result = default(called, base, request)
         return await result if inspect.isawaitable(result) else result
     # What a device does not know, the message itself answers.

@@ -56,6 +56,7 @@ class Inference(Device):
     """
 
     name = "inference@1.0"
+    sealed = True
     fixed = True
     Config = InferenceConfig
 

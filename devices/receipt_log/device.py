@@ -45,6 +45,7 @@ class ReceiptLog(Device):
     """
 
     name = NAME
+    sealed = True
     single = True
     Config = ReceiptLogConfig
 

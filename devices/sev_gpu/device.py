@@ -46,6 +46,7 @@ class SevGpu(Device):
     """
 
     name = "sev_gpu@1.0"
+    sealed = True
     single = True
     Config = SevGpuConfig
 

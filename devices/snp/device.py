@@ -39,6 +39,7 @@ class Snp(Device):
     anywhere."""
 
     name = "snp@1.0"
+    sealed = True
     single = True
     Config = SnpConfig
 

@@ -1,0 +1,41 @@
+"""How much one request may have devices resolve for it: messages can ask for themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from .errors import BadRequest
+
+MAX_DEPTH = 32
+"""Resolutions inside of each other."""
+MAX_TOTAL = 1000
+"""Resolutions that one brings about altogether."""
+
+
+@dataclass(slots=True)
+class _Count:
+    total: int = 0
+
+
+_spent: ContextVar[tuple[int, _Count] | None] = ContextVar("hyperbeam.budget.spent", default=None)
+
+
+@contextmanager
+def spend() -> Iterator[None]:
+    """Count one resolution by a device. Raises BadRequest `too_deep` or `too_many_resolutions`."""
+    depth, count = _spent.get() or (0, _Count())
+    count.total += 1
+    if depth >= MAX_DEPTH:
+        raise BadRequest(f"resolutions are at most {MAX_DEPTH} deep", error="too_deep")
+    if count.total > MAX_TOTAL:
+        raise BadRequest(
+            f"over {MAX_TOTAL} resolutions for one request", error="too_many_resolutions"
+        )
+    token = _spent.set((depth + 1, count))
+    try:
+        yield
+    finally:
+        _spent.reset(token)
