@@ -1,0 +1,161 @@
+"""patch@1.0: moves what some messages say into others. Source: upstream dev_patch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hyperbeam import BadRequest, Device, Message, NotFound, key
+from hyperbeam.codecs.structured import normalize_key
+from hyperbeam.message import is_private, public, without
+
+MAX_PARTS = 64
+
+
+class Patch(Device):
+    """`patch-from` (or `from`) says where, `patch-to` (or `to`) whereto; both are paths of
+    keys, in the request or else the message; `/` is all of it. `req:a/b` and `base:a/b` say
+    which of the two the source is in; without that it is the message.
+    """
+
+    name = "patch@1.0"
+
+    @key
+    async def init(self, base: Any, request: Message) -> Any:
+        """The message as it is."""
+        return base
+
+    @key
+    async def normalize(self, base: Any, request: Message) -> Any:
+        """The message as it is."""
+        return base
+
+    @key
+    async def snapshot(self, base: Any, request: Message) -> Any:
+        """The message as it is."""
+        return base
+
+    @key
+    async def compute(self, base: Any, request: Message) -> Message:
+        """As `patches`."""
+        return self._move(base, request, every=False)
+
+    @key
+    async def patches(self, base: Any, request: Message) -> Message:
+        """Move the source's messages with `method` PATCH or `device` patch@1.0, without these
+        keys, onto the target, merged in the order of their names."""
+        return self._move(base, request, every=False)
+
+    @key
+    async def all(self, base: Any, request: Message) -> Message:
+        """Move everything in the source to the target, by the names it has."""
+        return self._move(base, request, every=True)
+
+    def _move(self, base: Any, request: Message, *, every: bool) -> Message:
+        if not isinstance(base, dict):
+            raise BadRequest("patch@1.0 works on messages")
+        scope, source = _source(_said("from", base, request))
+        target = _keys(_said("to", base, request))
+        held = public(request) if scope == "req" else base
+        value = _get(held, source)
+        items = _items(value, source)
+        moved, left = (dict(items), Message()) if every else self._patches(items)
+        result = base
+        if scope != "req":
+            result = _put(base, source, None if every else left) if source else left
+        return _merged(result, target, moved)
+
+    def _patches(self, items: Message) -> tuple[Message, Message]:
+        moved: Message = {}
+        left: Message = {}
+        for name in sorted(items, key=_order):
+            one = items[name]
+            if isinstance(one, dict) and (
+                one.get("method") == "PATCH" or one.get("device") == self.name
+            ):
+                dropped = ("method", "commitments") + (
+                    ("device",) if one.get("device") == self.name else ()
+                )
+                moved = _merge(moved, without(one, dropped))
+            else:
+                left[name] = one
+        return moved, left
+
+
+def _said(name: str, base: Message, request: Message) -> str:
+    for key_ in (f"patch-{name}", name):
+        for place in (request, base):
+            value = place.get(key_)
+            if value is not None:
+                if not isinstance(value, str):
+                    raise BadRequest(f"{key_} has to be a path of keys", param=key_)
+                return value
+    return "/"
+
+
+def _source(path: str) -> tuple[str, list[str]]:
+    scope, colon, rest = path.partition(":")
+    if colon and scope.strip("/") in ("base", "req", "request"):
+        return ("base" if scope.strip("/") == "base" else "req"), _keys(rest)
+    return "base", _keys(path)
+
+
+def _keys(path: str) -> list[str]:
+    keys = [normalize_key(part) for part in path.split("/") if part]
+    if len(keys) > MAX_PARTS:
+        raise BadRequest(f"a path of keys has at most {MAX_PARTS} parts")
+    if any(is_private(name) for name in keys):
+        raise BadRequest("a private key cannot be patched")
+    return keys
+
+
+def _get(value: Any, keys: list[str]) -> Any:
+    for count, name in enumerate(keys, 1):
+        if isinstance(value, list):
+            value = _items(value, keys)
+        if not isinstance(value, dict) or name not in value:
+            raise NotFound("/".join(keys[:count]))
+        value = value[name]
+    return value
+
+
+def _items(value: Any, path: list[str]) -> Message:
+    if isinstance(value, list):
+        return {str(number): item for number, item in enumerate(value, 1)}
+    if not isinstance(value, dict):
+        raise BadRequest(f"{'/'.join(path)!r} is no message: there is nothing to move out of it")
+    return value
+
+
+def _put(message: Message, keys: list[str], value: Message | None) -> Message:
+    """`message` with `value` at `keys`, which are there; None takes what is there away."""
+    name, *rest = keys
+    if not rest:
+        return without(message, (name,)) if value is None else {**message, name: value}
+    return {**message, name: _put(_items(message[name], keys), rest, value)}
+
+
+def _merged(message: Message, keys: list[str], value: Message) -> Message:
+    if not keys:
+        return _merge(message, value)
+    name, *rest = keys
+    below = message.get(name)
+    within: Message = below if isinstance(below, dict) else {}
+    return {**message, name: _merged(within, rest, value)}
+
+
+def _merge(old: Message, new: Message) -> Message:
+    merged = dict(old)
+    for name, value in new.items():
+        if is_private(name):
+            continue
+        below = merged.get(name)
+        if isinstance(below, dict) and isinstance(value, dict):
+            merged[name] = _merge(below, value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def _order(name: str) -> tuple[int, str]:
+    number = name.isascii() and name.isdigit() and len(name) < 10
+    return (int(name), "") if number else (1 << 40, name)
