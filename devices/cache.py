@@ -13,6 +13,7 @@ import msgspec
 from hyperbeam import BadRequest, Device, Forbidden, Link, Message, key
 from hyperbeam.codecs import json
 from hyperbeam.message import without
+from hyperbeam.results import MISSING
 
 MAX_PARTS = 64
 
@@ -35,8 +36,9 @@ class CacheDevice(Device):
     async def read(self, base: Any, request: Message) -> Any:
         """What is stored under an id: `/~cache@1.0/read?target=ID`, or `?read=ID`.
 
-        `ID/key/key` leads into a message, `data/ID` is a value that was written as bytes.
-        Nested messages that lie under their own ids come as links.
+        `ID/key/key` leads into a message, `data/ID` is a value that was written as bytes,
+        `BASE/REQUEST`, a hashpath, is a result that was kept. Nested messages that lie under
+        their own ids come as links.
         """
         target = _target(base, request)
         if isinstance(target, Link):
@@ -48,6 +50,10 @@ class CacheDevice(Device):
             raise BadRequest("target is empty: give an id, such as read?target=ID", param="target")
         if parts[0] == "data" and len(parts) == 2:
             return self.node.cache.read_value(parts[1])
+        if len(parts) == 2:
+            found = self.node.cache.results.read("/".join(parts))
+            if found is not MISSING:
+                return found
         return self.node.cache.read(*parts)
 
     @key

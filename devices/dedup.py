@@ -17,6 +17,7 @@ class Dedup(Device):
     """
 
     name = "dedup@1.0"
+    pure = True
     excludes: ClassVar[frozenset[str]] = frozenset({"keys", "set", "id", "commit"})
 
     def default(self, name: str, base: Any, request: Message) -> Message:

@@ -15,6 +15,7 @@ class FlatDevice(CodecDevice):
     """`POST /~flat@1.0/deserialize` reads the body; `/serialize~flat@1.0` writes a message."""
 
     name: ClassVar[str] = "flat@1.0"
+    pure = True
     content_type = "text/plain"
 
     def encode(self, value: Any) -> bytes:

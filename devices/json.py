@@ -15,6 +15,7 @@ class JSONDevice(CodecDevice):
     """`POST /~json@1.0/deserialize` reads the body; `/serialize~json@1.0` writes a message."""
 
     name: ClassVar[str] = "json@1.0"
+    pure = True
     content_type = "application/json"
 
     def encode(self, value: Any) -> bytes:

@@ -12,6 +12,7 @@ class MsgpackDevice(CodecDevice):
     """`POST /~msgpack@1.0/deserialize` reads the body, `/serialize~msgpack@1.0` writes one."""
 
     name: ClassVar[str] = "msgpack@1.0"
+    pure = True
     content_type = "application/msgpack"
 
     def encode(self, value: Any) -> bytes:

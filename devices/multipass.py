@@ -12,6 +12,7 @@ class Multipass(Device):
     """Any key asks the stack for another pass until `pass` is `passes`."""
 
     name = "multipass@1.0"
+    pure = True
     excludes: ClassVar[frozenset[str]] = frozenset({"keys", "set"})
 
     def default(self, name: str, base: Any, request: Message) -> Message:

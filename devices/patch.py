@@ -18,6 +18,7 @@ class Patch(Device):
     """
 
     name = "patch@1.0"
+    pure = True
 
     @key
     async def init(self, base: Any, request: Message) -> Any:

@@ -26,22 +26,34 @@ from .codecs.structured import (
     normalize_key,
     text_of,
 )
-from .commitments import unsigned_id
+from .commitments import list_id, unsigned_id
 from .errors import BadRequest, NotFound, TooLarge, Unavailable
 from .message import Atom, Link, Message, is_id, is_private
+from .results import Results
 from .store.protocol import Store
+from .store.recent import Recent
 
 INLINE_LIMIT = 1024
 DEFAULT_MAX_SIZE = 64 * 1024 * 1024
 
 
 class Cache:
-    """Content-addressed messages over `store`. `max_size`: bytes of one message with all
-    that is nested in it, or of one value. Methods may be called from any thread."""
+    """Content-addressed messages over `store`, and `recent` in memory before it. `max_size`:
+    bytes of one message with all that is nested in it, or of one value. Methods may be called
+    from any thread."""
 
-    def __init__(self, store: Store, *, max_size: int = DEFAULT_MAX_SIZE) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        max_size: int = DEFAULT_MAX_SIZE,
+        recent: Recent | None = None,
+        results: str = "memory",
+    ) -> None:
         self.store = store
         self.max_size = max_size
+        self.recent = recent or Recent()
+        self.results = Results(self, results)
 
     def write(self, message: Message) -> str:
         """Store `message` unless it is there, and give its id (43 characters).
@@ -56,6 +68,18 @@ class Cache:
         for key, packed in writing.records.items():
             if self.store.type(key.encode()) is None:
                 self.store.write(key.encode(), packed)
+        return id
+
+    def keep(self, value: Message | list[Any]) -> str:
+        """As `write`, but in memory only and for a while; a list has an id too.
+
+        Raises as `write` does, TooLarge also for what is over the memory's size.
+        """
+        writing = _Writing(self.max_size)
+        id = writing.add(writing.value(value, 0, inline=True))
+        for key, packed in writing.records.items():
+            if not self.recent.put(key.encode(), packed):
+                raise TooLarge(f"{len(packed)} bytes to keep; the limit is {self.recent.size}")
         return id
 
     def write_value(self, value: str | bytes) -> str:
@@ -105,15 +129,19 @@ class Cache:
         """Return when all earlier writes are durable."""
         await self.store.flush()
 
-    def _message(self, id: str) -> Message:
-        data = self.store.read(_key(id))
+    def _message(self, id: str) -> Any:
+        key = _key(id)
+        data: bytes | None = self.recent.get(key)
+        kinds: tuple[type, ...] = (dict, list)
         if data is None:
-            raise NotFound(id, f"nothing is stored under the id {id}")
+            data, kinds = self.store.read(key), (dict,)
+            if data is None:
+                raise NotFound(id, f"nothing is stored under the id {id}")
         try:
             message = unpack(data)
         except ValueError as error:
             raise _damaged(id, str(error)) from error
-        if not isinstance(message, dict):
+        if not isinstance(message, kinds):
             raise _damaged(id, "it is no message")
         return message
 
@@ -143,10 +171,12 @@ class _Writing:
             plain[key] = self.value(value, depth + 1)
         return plain
 
-    def value(self, value: Any, depth: int) -> Any:
-        """A member's value in its stored form."""
+    def value(self, value: Any, depth: int, *, inline: bool = False) -> Any:
+        """A member's value in its stored form; `inline`: not as a link, however large it is."""
         if isinstance(value, dict):
             plain = self.plain(value, depth)
+            if inline:
+                return plain
             packed = pack(plain)
             return Link(self.add(plain, packed)) if len(packed) > INLINE_LIMIT else plain
         if isinstance(value, list):
@@ -156,12 +186,12 @@ class _Writing:
             return text_of(bytes(value))
         return decode_value(*encode_value(value)) if isinstance(value, Atom) else value
 
-    def add(self, plain: Message, packed: bytes | None = None) -> str:
-        """Add a record for a message of stored form; its id."""
+    def add(self, plain: Message | list[Any], packed: bytes | None = None) -> str:
+        """Add a record for a message (or list) of stored form; its id."""
         packed = pack(plain) if packed is None else packed
         self.size += len(packed)
         _check_size(self.size, self.max_size)
-        id = unsigned_id(plain)
+        id = list_id(plain) if isinstance(plain, list) else unsigned_id(plain)
         self.records[id] = packed
         return id
 

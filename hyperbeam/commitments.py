@@ -45,6 +45,12 @@ def unsigned_id(message: Message) -> str:
     return _id(structured.encode(message))
 
 
+def list_id(items: list[Any]) -> str:
+    """The id of a list where it is linked to: of a message with the keys `1`, `2`, ... that is
+    marked as a list. Raises as `unsigned_id` does."""
+    return _id(structured.encode({"list": items})["list"])
+
+
 def message_id(message: Message, committers: str | Collection[str] = "none") -> str:
     """The id with the commitments of `committers` (addresses, or `all`); `none`: without.
 

@@ -80,6 +80,11 @@ class StoreConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Processes that may have the store open at a time."""
     sync: bool = True
     """Whether a write counts as done only once the disk has it."""
+    recent: Annotated[int, Meta(ge=1024 * 1024)] = 32 * 1024 * 1024
+    """Bytes of memory for what is kept a while: nested messages that replies link to, and results
+    that a request asked to have kept (`cache-control: store`)."""
+    results: Literal["memory", "disk", "none"] = "memory"
+    """Where those results are kept; on the `disk` they stay for good, whoever asked."""
 
 
 class ReceiptsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

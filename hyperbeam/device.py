@@ -85,6 +85,8 @@ class Device:
     That is so for every single device.
     `sealed`: what its keys give is signed, or in a receipt, as it is: hooks see it, none
     changes it.
+    `pure`: what its keys give depends on the base and the request's own keys alone, never on who
+    asks, when, or where; so a request may have it kept (`cache-control: store`).
     `excludes`: keys that its `default` leaves to message@1.0, such as `keys` and `set`.
     """
 
@@ -92,6 +94,7 @@ class Device:
     single: ClassVar[bool] = False
     fixed: ClassVar[bool] = False
     sealed: ClassVar[bool] = False
+    pure: ClassVar[bool] = False
     excludes: ClassVar[frozenset[str]] = frozenset()
     Config: ClassVar[type | None] = None
     keys: ClassVar[Mapping[str, Key]] = {}

@@ -42,7 +42,7 @@ from .routing.dispatch import Dispatcher
 from .routing.reload import RouteWatcher
 from .serve.board import Board
 from .serve.counters import Counters, LocalCounters
-from .store import LMDBStore, MemoryStore, Store
+from .store import LMDBStore, MemoryStore, Recent, Store
 
 RELAY_DEVICE = "relay@1.0"
 RELAY_KEY = "call"
@@ -83,7 +83,9 @@ class Node:
         self.home = home_of(self.config)
         self._home = home or Home(self.home)
         self.store: Store = _store(self.config, self.home)
-        self.cache = Cache(self.store)
+        self.cache = Cache(
+            self.store, recent=Recent(self.config.store.recent), results=self.config.store.results
+        )
         self.access = Access(self.config.access, self.store, self.counters)
         self.keys = AdoptedKeys(self.home) if role == "worker" else Keys(self.home)
         kept = self.config.receipts
@@ -119,6 +121,8 @@ class Node:
             hosts=http.hosts if _is_loopback(http.host) else None,
             cors=http.cors,
             proxies=http.trusted_proxies,
+            # What one of several processes keeps, the others do not have.
+            link=self.cache.keep if role == "single" else None,
             watch=Watch(self.metrics, access=_access(self.config), tracing=self.tracing),
         )
         self._measure()

@@ -13,15 +13,18 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from . import hashpath
 from .device import Device, Key, Stream, seal
-from .errors import BadRequest, NotFound
-from .message import DEFAULT_DEVICE, Link, Message, is_private
+from .errors import BadRequest, HyperbeamError, NotFound
+from .message import DEFAULT_DEVICE, Link, Message, is_private, without
 from .path import Resolve, Step
+from .results import MISSING, control_of, may_store, not_cached
 
 if TYPE_CHECKING:
     from .node import Node
 
 INDEX = "index"
+_PRIV = frozenset({"priv"})
 
 log = logging.getLogger("hyperbeam.resolver")
 
@@ -31,9 +34,15 @@ async def resolve_steps(node: Node, steps: Sequence[Step], base: Any = None) -> 
 
     Raises NotFound for an unknown id, device or key, and whatever the keys raise.
     """
+    trail: str | None = None
+    made = base is None and steps[0].id is None and steps[0].sub is None
     if base is None:
-        base = await _make_base(node, steps[0])
-        steps = steps[1:] or _index(node, base, steps[0])
+        kept = _kept(node, steps)
+        if kept is MISSING:
+            base = await _make_base(node, steps[0])
+            steps = steps[1:] or _index(node, base, steps[0])
+        else:
+            base, steps = kept, steps[2:]
     for index, step in enumerate(steps):
         if isinstance(base, Stream):
             await base.aclose()
@@ -46,7 +55,8 @@ async def resolve_steps(node: Node, steps: Sequence[Step], base: Any = None) -> 
         if step.sub is not None:
             called = await _key_of_sub(node, step)
         elif not called:
-            base = {**_as_message(base), **request, "device": device_name}
+            base, trail = {**_as_message(base), **request, "device": device_name}, None
+            made = True
             continue
         device = node.device(device_name)
         key = device.keys.get(called)
@@ -56,22 +66,76 @@ async def resolve_steps(node: Node, steps: Sequence[Step], base: Any = None) -> 
             _check_place(key, steps[index + 1 :])
         if key is not None and key.rest:
             request["rest"] = [later.text for later in steps[index + 1 :]]
-            return await _execute(node, device, key, called, base, request)
-        base = await _execute(node, device, key, called, base, request)
+            return (await _execute(node, device, key, called, base, request, trail, made))[0]
+        base, trail = await _execute(node, device, key, called, base, request, trail, made)
+        made = False
     return base
 
 
 async def _execute(
-    node: Node, device: Device, key: Key | None, called: str, base: Any, request: Message
-) -> Any:
-    """One step: what the key gives, as the `step` hook leaves it."""
-    result = await _load(node, await _call_named(node, device, key, called, base, request))
+    node: Node,
+    device: Device,
+    key: Key | None,
+    called: str,
+    base: Any,
+    request: Message,
+    trail: str | None,
+    made: bool,
+) -> tuple[Any, str | None]:
+    """One step: what the key gives, as the `step` hook leaves it, and its hashpath.
+
+    `trail`: the base's hashpath, where it is known. `made`: the base is of the request's own keys,
+    of which those that say how to answer do not count. A hashpath is made only where the request
+    asks for it or for what is kept, or the result is to be kept.
+    """
+    said = request.get("cache-control")
+    control = control_of(said)
+    asked = request.get("hashpath")
+    path = None
+    if trail is not None or asked is not None or control.lookup or control.store:
+        strict = asked is not None or control.only
+        path = _hashpath(trail, base, called, request, made, strict=strict)
+    result = MISSING
+    if control.lookup and path is not None and not device.sealed:
+        result = node.cache.results.read(path)
+    if result is MISSING and control.only:
+        raise not_cached(path or called)
+    if result is MISSING:
+        result = await _load(node, await _call_named(node, device, key, called, base, request))
+        if may_store(device, control, result):
+            path = path or _hashpath(trail, base, called, request, made, strict=False)
+            if path is not None:
+                node.cache.results.write(path, result)
+    if asked is not None and "priv" in request and not isinstance(result, Stream):
+        request["priv"]["hashpath"] = path
     hooks = node.hooks
     if hooks.seals:
         result = seal(result) if device.sealed else result
         if hooks.step:
-            return await _load(node, await hooks.after_step(base, request, result))
-    return result
+            result = await _load(node, await hooks.after_step(base, request, result))
+    return result, path
+
+
+def _hashpath(
+    trail: str | None, base: Any, called: str, request: Message, made: bool, *, strict: bool
+) -> str | None:
+    """None for what has no id, unless `strict`: then it raises what is wrong."""
+    if made and isinstance(base, dict):
+        base = without(base, hashpath.META)
+    try:
+        return hashpath.after(trail or hashpath.root(base), called, request)
+    except HyperbeamError:
+        if strict:
+            raise
+        return None
+
+
+def _kept(node: Node, steps: Sequence[Step]) -> Any:
+    """The result that a path begins with which begins with a hashpath; else MISSING."""
+    if len(steps) < 2 or steps[0].id is None or steps[1].device or steps[0].message.keys() - _PRIV:
+        return MISSING
+    called = steps[1].id or steps[1].key
+    return node.cache.results.read(f"{steps[0].id}/{called}") if called else MISSING
 
 
 def _index(node: Node, base: Any, first: Step) -> Sequence[Step]:

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..codecs import flat, httpsig, json, msgpack
-from ..errors import HyperbeamError
-from ..message import Message, is_private, without
+from ..codecs.structured import RESERVED
+from ..errors import HyperbeamError, TooLarge
+from ..message import Link, Message, is_private, without
 from . import page
 
 Headers = list[tuple[bytes, bytes]]
+Linker = Callable[[Any], str]
+"""Keeps a message or list so that it can be asked for by the id that it gives."""
 
 CORS: Headers = [
     (b"access-control-allow-origin", b"*"),
@@ -118,21 +121,22 @@ class Reply:
     headers: Headers = field(default_factory=list)
 
 
-def render(result: Any, request: Message) -> Reply:
+def render(result: Any, request: Message, link: Linker | None = None) -> Reply:
     """The reply for a result that is not a Stream.
 
     A message with `content-type` and a `body` of text or bytes is that body, its other
     plain values are headers but for DEVICE_ONLY ones; a device gives those as
     `priv["reply-headers"]`, a list of (name, value) pairs. Anything else goes by the
     request's `accept-codec`, then `accept`: application/json, application/msgpack,
-    device/CODEC, text/html, or headers as upstream writes them (httpsig@1.0).
+    device/CODEC, text/html, or headers as upstream writes them (httpsig@1.0): there nested
+    messages are links to what `link` keeps, unless the request says `accept-bundle: true`.
     """
     if isinstance(result, dict):
         content = result.get("content-type")
         body = result.get("body")
         if isinstance(content, str) and isinstance(body, str | bytes):
             return _as_is(result, body, request)
-    return _negotiated(result, request)
+    return _negotiated(result, request, link)
 
 
 def render_error(message: Message, error: HyperbeamError, request: Message) -> Reply:
@@ -236,7 +240,7 @@ def _as_is(message: Message, body: str | bytes, request: Message) -> Reply:
     return _sized(Reply(_status(message), raw, headers), request, given)
 
 
-def _negotiated(result: Any, request: Message) -> Reply:
+def _negotiated(result: Any, request: Message, link: Linker | None) -> Reply:
     status = _status(result) if isinstance(result, dict) else 200
     given = _given(result) if isinstance(result, dict) else []
     codec = _codec(request)
@@ -250,12 +254,38 @@ def _negotiated(result: Any, request: Message) -> Reply:
         body = page.render(result, title=request["path"])
         headers = [*header_fields(page.HEADERS), *device_fields(given), NOSNIFF]
     else:
-        bundle = request.get("accept-bundle") == "true"
+        bundle = request.get("accept-bundle") in ("true", True)
+        if link is not None and not bundle:
+            result = _linked(result, link)
         encoded, body = httpsig.encode(result, bundle=bundle, status=status)
         headers = [*header_fields(dict(encoded), trusted=False), *device_fields(given)]
         headers += guards(headers)
     headers += [(b"vary", b"accept, accept-codec"), *cors(request)]
+    path = request.get("priv", {}).get("hashpath")
+    if path is not None and path.isascii() and path.isprintable():
+        headers.append((b"hashpath", path.encode("ascii")))
     return _sized(Reply(status, body, headers), request, given)
+
+
+def _linked(value: Any, link: Linker) -> Any:
+    """`value` with links for the messages and lists in it that are not empty."""
+    if isinstance(value, list):
+        return [_link_to(item, link) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: item if is_private(name) or name in RESERVED else _link_to(item, link)
+        for name, item in value.items()
+    }
+
+
+def _link_to(value: Any, link: Linker) -> Any:
+    if not isinstance(value, dict | list) or not value:
+        return value
+    try:
+        return Link(link(value))
+    except TooLarge:
+        return value  # it goes as a part of the body
 
 
 def _given(message: Message) -> list[tuple[str, str]]:

@@ -30,7 +30,7 @@ from .exchange import Lend, head
 from .hosts import Hosts
 from .limits import Limits
 from .protocol import NodeProtocol
-from .reply import CORS, JSON, Reply, preflight, render, render_error
+from .reply import CORS, JSON, Linker, Reply, preflight, render, render_error
 from .sse import send_stream
 
 FLUSH = 1.0
@@ -62,7 +62,8 @@ class Server:
     client takes. `keep_alive_comment`: seconds of silence in an event
     stream before a comment, 0 for none. `hosts`: the names beside localhost's own that a
     request may come under, None for any. `watch` follows the requests. `cors`: origins whose
-    pages may read replies. `proxies`: networks whose x-forwarded-for is believed.
+    pages may read replies. `proxies`: networks whose x-forwarded-for is believed. `link` keeps
+    the nested messages of replies, which are links then.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Server:
         watch: Watch | None = None,
         cors: Collection[str] = ("*",),
         proxies: Collection[str] = (),
+        link: Linker | None = None,
     ) -> None:
         self.handler = handler
         self.host = host
@@ -91,6 +93,7 @@ class Server:
         self.lend: Lend | None = None
         self.watch = watch or Watch(Metrics())
         self.app: ASGIApp = self.__call__
+        self._link = link
         self._port = port
         self._hosts = None if hosts is None else Hosts(hosts)
         self._keep_alive_comment = keep_alive_comment
@@ -245,7 +248,7 @@ class Server:
             if not isinstance(result, _VALUES):
                 kind = type(result).__name__
                 raise TypeError(f"the result is a {kind}, which is no message value")
-            return render(result, request)
+            return render(result, request, self._link)
         await send_stream(
             result,
             request,

@@ -3,5 +3,6 @@
 from .lmdb import LMDBStore
 from .memory import MemoryStore
 from .protocol import MAX_KEY, Kind, Store
+from .recent import Recent
 
-__all__ = ["MAX_KEY", "Kind", "LMDBStore", "MemoryStore", "Store"]
+__all__ = ["MAX_KEY", "Kind", "LMDBStore", "MemoryStore", "Recent", "Store"]

@@ -28,8 +28,9 @@ FIXTURES = ROOT / "tests" / "fixtures" / "wire"
 UPSTREAM_PORT = "8734"
 UPSTREAM_BACKEND = "http://127.0.0.1:9801"
 CLIENT = {"user-agent": "curl/7.88.1", "accept": "*/*"}
-NODES = "AD"
-"""Those of the four nodes asked that this node can be: the others run hooks."""
+NODES = "ABCD"
+HOOKS = {"B": "router@1.0/preprocess", "C": "relay@1.0"}
+"""What is done to each request by nodes that have a hook."""
 _OF_THE_CLIENT = frozenset({"host", "user-agent", "content-type", "node", "build-time"})
 
 
@@ -108,7 +109,8 @@ def start(folder: Path, name: str, behind: str) -> NodeProcess:
     """Node `name` of wire/README.md, not listening yet."""
     own = folder / name
     own.mkdir()
-    (own / "hyperbeam.toml").write_text("")
+    hooks = f'[hooks]\nrequest = "{HOOKS[name]}"\n' if name in HOOKS else ""
+    (own / "hyperbeam.toml").write_text(hooks)
     route = f'[[routes]]\ntemplate = "/v1/.*"\nnode = {{ prefix = "{behind}" }}\n'
     (own / "routes.toml").write_text(route)
     return serve(
