@@ -11,7 +11,7 @@ class Greeter(Device):
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, overload
 
@@ -87,6 +87,8 @@ class Device:
     changes it.
     `pure`: what its keys give depends on the base and the request's own keys alone, never on who
     asks, when, or where; so a request may have it kept (`cache-control: store`).
+    `grouper(called, base, request)` names calls that are the same: while one is under way the
+    others wait for its answer (`grouping.same_call` is one, as a staticmethod).
     `excludes`: keys that its `default` leaves to message@1.0, such as `keys` and `set`.
     """
 
@@ -96,6 +98,7 @@ class Device:
     sealed: ClassVar[bool] = False
     pure: ClassVar[bool] = False
     excludes: ClassVar[frozenset[str]] = frozenset()
+    grouper: Callable[[str, Any, Message], Hashable | None] | None = None
     Config: ClassVar[type | None] = None
     keys: ClassVar[Mapping[str, Key]] = {}
 

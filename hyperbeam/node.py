@@ -22,6 +22,7 @@ from .cache import Cache
 from .config import Config, convert
 from .device import Device
 from .errors import ConfigError, HyperbeamError, NotFound
+from .grouping import Groups
 from .home import Home, default_home
 from .hooks import Hooks
 from .http.server import Server
@@ -101,6 +102,7 @@ class Node:
             self.upstream, self.counters, self.backends, probing=role != "worker"
         )
         self.devices: dict[str, Device] = {}
+        self.groups = Groups()
         self.hooks = Hooks(self, {**self.config.on, **self.config.hooks})
         self.failures: dict[str, str] = {}
         self.routes = RouteTable([])

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from . import hashpath
 from .device import Device, Key, Stream, seal
 from .errors import BadRequest, HyperbeamError, NotFound
+from .grouping import group_of
 from .message import DEFAULT_DEVICE, Link, Message, is_private, without
 from .path import Resolve, Step
 from .results import MISSING, control_of, may_store, not_cached
@@ -101,7 +102,7 @@ async def _execute(
     if result is MISSING and control.only:
         raise not_cached(path or called)
     if result is MISSING:
-        result = await _load(node, await _call_named(node, device, key, called, base, request))
+        result = await _load(node, await _call_once(node, device, key, called, base, request))
         if may_store(device, control, result):
             path = path or _hashpath(trail, base, called, request, made, strict=False)
             if path is not None:
@@ -114,6 +115,19 @@ async def _execute(
         if hooks.step:
             result = await _load(node, await hooks.after_step(base, request, result))
     return result, path
+
+
+async def _call_once(
+    node: Node, device: Device, key: Key | None, called: str, base: Any, request: Message
+) -> Any:
+    """As `_call_named`, but what is under way already for the same group is waited for."""
+    if device.grouper is not None:
+        group = group_of(device, called, base, request)
+        if group is not None:
+            return await node.groups.run(
+                group, lambda: _call_named(node, device, key, called, base, request)
+            )
+    return await _call_named(node, device, key, called, base, request)
 
 
 def _hashpath(
