@@ -38,23 +38,25 @@ class CacheDevice(Device):
 
         `ID/key/key` leads into a message, `data/ID` is a value that was written as bytes,
         `BASE/REQUEST`, a hashpath, is a result that was kept. Nested messages that lie under
-        their own ids come as links.
+        their own ids come as links. `scope=local` asks no other node.
         """
         target = _target(base, request)
+        cache = self.node.cache
+        local = request.get("scope") == "local"
         if isinstance(target, Link):
-            return self.node.cache.load(target)
+            return cache.load(target) if local else await cache.found(target)
         parts = [part for part in target.split("/") if part]
         if len(parts) > MAX_PARTS:
             raise BadRequest(f"target has {len(parts)} parts; the limit is {MAX_PARTS}")
         if not parts:
             raise BadRequest("target is empty: give an id, such as read?target=ID", param="target")
         if parts[0] == "data" and len(parts) == 2:
-            return self.node.cache.read_value(parts[1])
+            return cache.read_value(parts[1]) if local else await cache.find_value(parts[1])
         if len(parts) == 2:
-            found = self.node.cache.results.read("/".join(parts))
+            found = cache.results.read("/".join(parts))
             if found is not MISSING:
                 return found
-        return self.node.cache.read(*parts)
+        return cache.read(*parts) if local else await cache.find(*parts)
 
     @key
     async def write(self, base: Any, request: Message) -> Message:

@@ -41,7 +41,7 @@ class Name(Device):
             raise BadRequest("load is true or false", param="load")
         parts = value.split("/") if isinstance(value, str) else []
         if load == "true" and parts and is_id(parts[0]):
-            return self.node.cache.read(*parts)
+            return await self.node.cache.find(*parts)
         return value
 
     async def _lookup(self, name: str, request: Message) -> Any:

@@ -13,6 +13,7 @@ keys, `commitments` and the rest of `structured.RESERVED`). Source: upstream hb_
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -32,13 +33,15 @@ from .message import Atom, Link, Message, is_id, is_private
 from .results import Results
 from .store.protocol import Store
 from .store.recent import Recent
+from .store.remote import Remotes
 
 INLINE_LIMIT = 1024
 DEFAULT_MAX_SIZE = 64 * 1024 * 1024
 
 
 class Cache:
-    """Content-addressed messages over `store`, and `recent` in memory before it. `max_size`:
+    """Content-addressed messages: `recent` in memory, then `store`, then other nodes
+    (`remotes`), which only the asynchronous `find` asks. `max_size`:
     bytes of one message with all that is nested in it, or of one value. Methods may be called
     from any thread."""
 
@@ -49,10 +52,12 @@ class Cache:
         max_size: int = DEFAULT_MAX_SIZE,
         recent: Recent | None = None,
         results: str = "memory",
+        remotes: Remotes | None = None,
     ) -> None:
         self.store = store
         self.max_size = max_size
         self.recent = recent or Recent()
+        self.remotes = remotes
         self.results = Results(self, results)
 
     def write(self, message: Message) -> str:
@@ -107,13 +112,52 @@ class Cache:
             try:
                 value = self.load(_member(value, key))
             except KeyError:
-                place = "/".join((id, *path[:depth]))
-                raise NotFound(place, f"there is no {place!r} in the store") from None
+                raise _no_member(id, path[:depth]) from None
         return value
+
+    async def find(self, id: str, *path: str) -> Any:
+        """As `read`, and asks other nodes for messages that are not here; what they have is
+        kept in memory for a while. Raises BadGateway or Unavailable where they cannot be asked.
+        """
+        value = await self.found(Link(_key(id).decode()))
+        for depth, key in enumerate(path, 1):
+            try:
+                value = await self.found(_member(value, key))
+            except KeyError:
+                raise _no_member(id, path[:depth]) from None
+        return value
+
+    async def found(self, value: Any) -> Any:
+        """As `load`, and asks other nodes for what is not here."""
+        if not isinstance(value, Link):
+            return value
+        try:
+            return self._message(value.id)
+        except NotFound:
+            if self.remotes is None:
+                raise
+        fetched = await self.remotes.fetch(value.id)
+        if self.keep(fetched) != value.id:
+            raise NotFound(value.id)
+        return self._message(value.id)
+
+    async def find_value(self, id: str) -> str | bytes:
+        """As `read_value`, and asks other nodes for what is not here."""
+        try:
+            return self.read_value(id)
+        except NotFound:
+            if self.remotes is None:
+                raise
+        fetched = await self.remotes.fetch(f"data/{id}")
+        data = fetched.encode() if isinstance(fetched, str) else bytes(fetched)
+        self.recent.put(b"data/" + _key(id), data)
+        return text_of(data)
 
     def read_value(self, id: str) -> str | bytes:
         """The value under `data/<id>`: str if its bytes are UTF-8."""
-        data = self.store.read(b"data/" + _key(id))
+        key = b"data/" + _key(id)
+        data = self.recent.get(key)
+        data = self.store.read(key) if data is None else data
         if data is None:
             raise NotFound(f"data/{id}", f"nothing is stored under data/{id}")
         try:
@@ -227,6 +271,11 @@ def _member(value: Any, key: str) -> Any:
         if 1 <= number <= len(value):
             return value[number - 1]
     raise KeyError(key)
+
+
+def _no_member(id: str, path: Sequence[str]) -> NotFound:
+    place = "/".join((id, *path))
+    return NotFound(place, f"there is no {place!r} in the store")
 
 
 def _damaged(id: str, reason: str) -> Unavailable:

@@ -83,6 +83,13 @@ class StoreConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     recent: Annotated[int, Meta(ge=1024 * 1024)] = 32 * 1024 * 1024
     """Bytes of memory for what is kept a while: nested messages that replies link to, and results
     that a request asked to have kept (`cache-control: store`)."""
+    remotes: tuple[str, ...] = ()
+    """Nodes that are asked for messages which are not here, such as https://node.example; what
+    they send has to have the id that was asked for."""
+    remote_timeout: Seconds = 5.0
+    """Seconds that one of them has for its answer."""
+    remote_limit: Positive = 8 * 1024 * 1024
+    """Bytes of its answer."""
     results: Literal["memory", "disk", "none"] = "memory"
     """Where those results are kept; on the `disk` they stay for good, whoever asked."""
 
@@ -173,6 +180,7 @@ _SEPARATORS: Mapping[str, str] = {
     "http.hosts": ",",
     "http.cors": ",",
     "http.trusted_proxies": ",",
+    "store.remotes": ",",
 }
 """Settings that are lists, and what parts them where they are written as text."""
 _NOT_SETTINGS = frozenset({"HB_CONFIG", "HB_MODELS"})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +26,7 @@ from .grouping import Groups
 from .home import Home, default_home
 from .hooks import Hooks
 from .http.server import Server
+from .http.target import parse_url
 from .http.upstream import Upstream
 from .identity import Identity
 from .keys import AdoptedKeys, Keys
@@ -43,7 +44,7 @@ from .routing.dispatch import Dispatcher
 from .routing.reload import RouteWatcher
 from .serve.board import Board
 from .serve.counters import Counters, LocalCounters
-from .store import LMDBStore, MemoryStore, Recent, Store
+from .store import LMDBStore, MemoryStore, Recent, Remotes, Store
 
 RELAY_DEVICE = "relay@1.0"
 RELAY_KEY = "call"
@@ -97,6 +98,8 @@ class Node:
             keeper=role != "worker",
         )
         self.upstream = Upstream()
+        if self.config.store.remotes:
+            self.cache.remotes = Remotes(_addresses(self.config.store.remotes), self._get)
         self.backends = Backends()
         self.dispatch = Dispatcher(
             self.upstream, self.counters, self.backends, probing=role != "worker"
@@ -191,6 +194,8 @@ class Node:
             if self.tracing is not None:
                 await asyncio.to_thread(self.tracing.close)
             await self.dispatch.stop()
+            if self.cache.remotes is not None:
+                await self.cache.remotes.close()
             await self.upstream.close()
             if self._usage is not None:
                 self._usage.cancel()
@@ -310,6 +315,22 @@ class Node:
             await self.hooks.run("start", {"body": {"address": address, "url": url}})
         except HyperbeamError as error:
             raise ConfigError(f"the hook start: {error.detail}") from error
+
+    async def _get(
+        self, url: str, headers: Mapping[str, str]
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """What another node answers to a GET, within the limits that `[store]` has for them."""
+        sent = [(name.encode(), value.encode()) for name, value in headers.items()]
+        seconds = self.config.store.remote_timeout
+        response = await self.upstream.request(
+            url, "GET", sent, b"", connect_timeout=seconds, total_timeout=seconds
+        )
+        try:
+            body = await response.read(self.config.store.remote_limit)
+        finally:
+            await response.aclose()
+        fields = {n.decode("latin-1").lower(): v.decode("latin-1") for n, v in response.headers}
+        return response.status, fields, body
 
     def _check_open(self) -> None:
         """Refuse to be open to others by oversight."""
@@ -479,6 +500,15 @@ def _steps(path: str, request: Message) -> list[Step]:
         if step.message.keys() & own.keys():
             step.message.update(own)
     return steps
+
+
+def _addresses(nodes: Sequence[str]) -> Sequence[str]:
+    for node in nodes:
+        try:
+            parse_url(node)
+        except HyperbeamError as error:
+            raise ConfigError(f"[store] remotes: {node!r}: {error.detail}") from None
+    return nodes
 
 
 def _access(config: Config) -> bool:

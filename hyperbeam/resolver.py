@@ -209,7 +209,7 @@ async def _make_base(node: Node, step: Step) -> Any:
     if step.device is not None:
         values["device"] = await _device_name(node, step, values)
     if step.id is not None:
-        found = node.cache.read(step.id)
+        found = await node.cache.find(step.id)
     elif step.sub is not None:
         found = await _resolve_sub(node, step.sub, step.message)
     else:
@@ -286,4 +286,4 @@ def _as_message(value: Any) -> Message:
 
 
 async def _load(node: Node, value: Any) -> Any:
-    return node.cache.load(value) if isinstance(value, Link) else value
+    return await node.cache.found(value) if isinstance(value, Link) else value

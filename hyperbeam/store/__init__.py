@@ -4,5 +4,6 @@ from .lmdb import LMDBStore
 from .memory import MemoryStore
 from .protocol import MAX_KEY, Kind, Store
 from .recent import Recent
+from .remote import Remotes
 
-__all__ = ["MAX_KEY", "Kind", "LMDBStore", "MemoryStore", "Recent", "Store"]
+__all__ = ["MAX_KEY", "Kind", "LMDBStore", "MemoryStore", "Recent", "Remotes", "Store"]
