@@ -19,7 +19,7 @@ from .errors import BadRequest, HyperbeamError, NotFound
 from .grouping import group_of
 from .message import DEFAULT_DEVICE, Link, Message, is_private, without
 from .path import Resolve, Step
-from .results import MISSING, control_of, may_store, not_cached
+from .results import MISSING, SILENT, control_of, may_store, not_cached
 
 if TYPE_CHECKING:
     from .node import Node
@@ -89,8 +89,40 @@ async def _execute(
     of which those that say how to answer do not count. A hashpath is made only where the request
     asks for it or for what is kept, or the result is to be kept.
     """
-    said = request.get("cache-control")
-    control = control_of(said)
+    path = None
+    if trail is None and "cache-control" not in request and "hashpath" not in request:
+        if device.grouper is None:
+            result = await _call_named(node, device, key, called, base, request)
+        else:
+            result = await _call_once(node, device, key, called, base, request)
+        if isinstance(result, Link):
+            result = await _load(node, result)
+        elif isinstance(result, dict) and "priv" in result and may_store(device, SILENT, result):
+            path = _hashpath(None, base, called, request, made, strict=False)
+            if path is not None:
+                node.cache.results.write(path, result)
+    else:
+        result, path = await _controlled(node, device, key, called, base, request, trail, made)
+    hooks = node.hooks
+    if hooks.seals:
+        result = seal(result) if device.sealed else result
+        if hooks.step:
+            result = await _load(node, await hooks.after_step(base, request, result))
+    return result, path
+
+
+async def _controlled(
+    node: Node,
+    device: Device,
+    key: Key | None,
+    called: str,
+    base: Any,
+    request: Message,
+    trail: str | None,
+    made: bool,
+) -> tuple[Any, str | None]:
+    """As `_execute`, by `cache-control` and with a hashpath, before the hook."""
+    control = control_of(request.get("cache-control"))
     asked = request.get("hashpath")
     path = None
     if trail is not None or asked is not None or control.lookup or control.store:
@@ -109,11 +141,6 @@ async def _execute(
                 node.cache.results.write(path, result)
     if asked is not None and "priv" in request and not isinstance(result, Stream):
         request["priv"]["hashpath"] = path
-    hooks = node.hooks
-    if hooks.seals:
-        result = seal(result) if device.sealed else result
-        if hooks.step:
-            result = await _load(node, await hooks.after_step(base, request, result))
     return result, path
 
 

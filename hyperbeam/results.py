@@ -35,13 +35,13 @@ class Control:
     only: bool = False
 
 
-_SILENT = Control()
+SILENT = Control()
 
 
 def control_of(said: Any) -> Control:
     """The `cache-control` of a message, a text or a list of words; unknown words do not count."""
     if said is None:
-        return _SILENT
+        return SILENT
     texts = said if isinstance(said, list) else [said]
     words = {
         word.strip().lower() for text in texts if isinstance(text, str) for word in text.split(",")
