@@ -28,6 +28,7 @@ TOPICS = (
     "backend.sglang",
     "backend.url",
     "devices",
+    "hooks",
     "http",
     "inference",
     "keys",
@@ -40,6 +41,7 @@ TOPICS = (
     "routing",
     "sev_gpu",
     "snp",
+    "store",
 )
 _LINE = "%(asctime)s %(levelname)-7s %(topic)s: %(message)s"
 
