@@ -117,7 +117,7 @@ class MessageDevice(Device):
 
         False also where one of `committers` has none. A message without commitments is true.
         """
-        message = _as_message(base)
+        message = _with_path(_as_message(base), request)
         wanted = _wanted(request)
         if isinstance(wanted, list) and set(wanted) - set(commitments.committers(message)):
             return False
@@ -142,6 +142,17 @@ class MessageDevice(Device):
             if found.lower() == folded:
                 return value
         raise NotFound(name)
+
+
+def _with_path(message: Message, request: Message) -> Message:
+    """A request that was signed with its path has it in its private part alone."""
+    private = request.get("priv")
+    if "path" in message or not isinstance(private, Mapping) or "target" not in private:
+        return message
+    target = private["target"]
+    bare = target.partition("?")[0]
+    said = private.get("path-header")
+    return {**message, "path": said if said in (target, bare) else bare}
 
 
 def _wanted(request: Message) -> str | list[str] | None:

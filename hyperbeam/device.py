@@ -89,6 +89,7 @@ class Device:
     asks, when, or where; so a request may have it kept (`cache-control: store`).
     `grouper(called, base, request)` names calls that are the same: while one is under way the
     others wait for its answer (`grouping.same_call` is one, as a staticmethod).
+    `raw_body`: it reads bodies itself, so what a form has in it is not made keys of the request.
     `excludes`: keys that its `default` leaves to message@1.0, such as `keys` and `set`.
     """
 
@@ -97,6 +98,7 @@ class Device:
     fixed: ClassVar[bool] = False
     sealed: ClassVar[bool] = False
     pure: ClassVar[bool] = False
+    raw_body: ClassVar[bool] = False
     excludes: ClassVar[frozenset[str]] = frozenset()
     grouper: Callable[[str, Any, Message], Hashable | None] | None = None
     Config: ClassVar[type | None] = None

@@ -25,7 +25,9 @@ from .errors import ConfigError, HyperbeamError, NotFound
 from .grouping import Groups
 from .home import Home, default_home
 from .hooks import Hooks
+from .http.decoding import is_plain
 from .http.server import Server
+from .http.signed import INPUT, read
 from .http.target import parse_url
 from .http.upstream import Upstream
 from .identity import Identity
@@ -246,6 +248,11 @@ class Node:
     async def handle(self, request: Message) -> Any:
         """Answer a request from outside: along a route, or by the path's own devices."""
         await self._started.wait()
+        signed = INPUT in request
+        if signed or not is_plain(request):
+            raw = self._takes_raw(request)
+            if signed or not raw:
+                request = await asyncio.to_thread(read, request, raw=raw)
         path = request["path"]
         if not self.hooks.outer:
             return await self._answer(path, request, None)
@@ -372,6 +379,13 @@ class Node:
 
     def _route(self, path: str, request: Mapping[str, Any]) -> Route | None:
         return None if names_device(path) else self.routes.match(path, request)
+
+    def _takes_raw(self, request: Message) -> bool:
+        """Whether what a request leads to reads its body itself, as a route's nodes do."""
+        path = request["path"]
+        if self._route(path, request) is not None:
+            return True
+        return any(name in path for name, device in self.devices.items() if device.raw_body)
 
     def _device_of(self, request: Mapping[str, Any]) -> Device | None:
         path = request.get("path", "")

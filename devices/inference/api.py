@@ -56,6 +56,7 @@ class Inference(Device):
     """
 
     name = "inference@1.0"
+    raw_body = True
     sealed = True
     fixed = True
     Config = InferenceConfig

@@ -28,8 +28,8 @@ def build(scope: Scope, body: bytes, proxies: Proxies | None = None) -> Message:
     Headers that describe the connection are left out, credentials stand only under
     `priv["headers"]`. A header can set neither of the keys named above nor a private one.
     `priv["client"]` is the peer's address, or what trusted `proxies` say it is,
-    `priv["target"]` the path as it was sent, `priv["request-headers"]` the names that came
-    from the head.
+    `priv["target"]` the path as it was sent, `priv["path-header"]` a header of that name,
+    `priv["request-headers"]` the names that came from the head.
     """
     headers: dict[str, str] = {}
     credentials: dict[str, str] = {}
@@ -53,6 +53,7 @@ def build(scope: Scope, body: bytes, proxies: Proxies | None = None) -> Message:
     path = scope["raw_path"]
     message: Message = dict(headers)
     message["method"] = scope["method"]
+    said = message.get("path")
     message["path"] = target = (path + b"?" + query if query else path).decode("ascii")
     message["body"] = body
     message["priv"] = {
@@ -61,4 +62,6 @@ def build(scope: Scope, body: bytes, proxies: Proxies | None = None) -> Message:
         "request-headers": frozenset(headers),
         "target": target,
     }
+    if said is not None:
+        message["priv"]["path-header"] = said
     return message

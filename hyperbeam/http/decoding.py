@@ -1,0 +1,93 @@
+"""What a request says beyond its headers as text: typed keys, parts of its body, other codecs.
+
+`ao-types` gives headers their types, the parts of a multipart body are keys of the message, and
+with `codec-device` the body is the whole message in that codec.
+Source: upstream hb_http:req_to_tabm_singleton, dev_codec_httpsig_conv.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..codecs import flat, httpsig, json, msgpack
+from ..errors import BadRequest, HyperbeamError
+from ..message import Message, public
+
+OF_REQUEST = frozenset({"method", "path", "priv"})
+"""Keys that are those of the request itself, whatever its headers and body say."""
+_CODEC = "codec-device"
+_HTTPSIG = "httpsig@1.0"
+_SPECIAL = frozenset({"ao-body-key", "ao-ids", "ao-types", _CODEC})
+_READERS: Mapping[str, Callable[[bytes], Any]] = {
+    "json@1.0": json.decode,
+    "msgpack@1.0": msgpack.decode,
+    "flat@1.0": flat.from_text,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """`of_body`: the keys that the body gives. `read_by`: the header that says how it is read,
+    None where it is one value."""
+
+    message: Message
+    of_body: frozenset[str]
+    read_by: str | None = None
+
+
+def is_plain(request: Message) -> bool:
+    """Whether `decode` would give the request as it is."""
+    return not _SPECIAL & request.keys() and not _is_multipart(request)
+
+
+def as_it_is(request: Message) -> Decoded:
+    """The request with its headers as text and its body as one value."""
+    return Decoded(request, frozenset({"body"}))
+
+
+def decode(request: Message) -> Decoded:
+    """Raises BadRequest for types, parts and text that cannot be read, 415 for a codec that
+    requests cannot be written in."""
+    own = {name: request[name] for name in OF_REQUEST}
+    body = request["body"]
+    codec = request.get(_CODEC, _HTTPSIG)
+    if codec != _HTTPSIG:
+        said = _read(codec, body)
+        return Decoded({**said, **own}, frozenset(said) - OF_REQUEST, _CODEC)
+    # The codec takes values as servers give them, which read a head as Latin-1.
+    headers = {
+        name: request[name].encode().decode("latin-1")
+        for name in request["priv"]["request-headers"] - OF_REQUEST
+    }
+    if not _is_multipart(request):
+        inline = headers.pop("ao-body-key", "body")
+        message = {"body": b"", **public(httpsig.decode(headers, b"")), inline: body, **own}
+        read_by = "ao-body-key" if inline != "body" else None
+        return Decoded(message, frozenset({inline}), read_by)
+    said = public(httpsig.decode(headers, body))
+    kind = headers.pop("content-type")
+    of_body = frozenset(said) - httpsig.decode(headers, b"").keys() - OF_REQUEST
+    return Decoded({"body": b"", "content-type": kind, **said, **own}, of_body, "content-type")
+
+
+def _read(codec: Any, body: bytes) -> Message:
+    reader = _READERS.get(codec) if isinstance(codec, str) else None
+    if reader is None:
+        known = ", ".join([_HTTPSIG, *_READERS])
+        raise HyperbeamError(
+            f"no request is read in the codec {str(codec)[:100]!r}; there is: {known}",
+            status=415,
+            error="unsupported_codec",
+            param=_CODEC,
+        )
+    said = reader(body)
+    if not isinstance(said, dict):
+        raise BadRequest(f"the body has to be a message in {codec}", param="body")
+    return public(said)
+
+
+def _is_multipart(request: Message) -> bool:
+    kind = request.get("content-type")
+    return isinstance(kind, str) and kind[:10].lower() == "multipart/"

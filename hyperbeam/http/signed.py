@@ -1,0 +1,262 @@
+"""Requests with signatures: who has signed which keys, or a 401 that says what is wrong.
+
+Signers are those of RFC 9421 and of upstream, whose clients sign the keys of a message: `body` as
+`content-digest`, `path` as a header of that name, a nested message as `key+link` with its id.
+Source: RFC 9421, RFC 9530; upstream dev_codec_httpsig, hb_http:req_to_tabm_singleton.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import time
+from collections.abc import Callable, Collection, Iterable, Set
+from functools import partial
+from typing import Any
+
+from ..codecs import siginfo
+from ..codecs.fields import escape_name, parse_dictionary
+from ..codecs.httpsig import content_digest
+from ..codecs.siginfo import BadSignature, Signed
+from ..codecs.structured import LINK_SUFFIX, parse_types
+from ..commitments import (
+    DEVICE,
+    commitment_id,
+    encoded,
+    is_hmac,
+    label,
+    list_id,
+    mac_holds,
+    unsigned_id,
+)
+from ..errors import BadRequest, Unauthorized
+from ..message import Link, Message
+from ..signers import PublicKey
+from .decoding import OF_REQUEST, Decoded, as_it_is, decode
+
+INPUT = "signature-input"
+DIGEST = "content-digest"
+_MAX_KEYID = 128
+"""Characters of a name for a key; what is longer can only be a key itself."""
+_QUERIES = frozenset({"@query", "@request-target", "@target-uri"})
+
+Base = Callable[[Signed, siginfo.Value], str]
+
+
+def read(request: Message, *, raw: bool) -> Message:
+    """The message of a request, its signatures checked.
+
+    `raw`: its headers stay text and its body one value. Of a signed message only what is signed
+    is kept, with method and path. `priv["signers"]` are the addresses whose signatures hold,
+    `priv["committed"]` the keys that all of them stand for.
+    Raises BadRequest, and Unauthorized naming the signature and what of it fails.
+    A key that is named otherwise than by itself counts as no signature.
+    """
+    decoded = as_it_is(request) if raw else decode(request)
+    if INPUT not in request:
+        return decoded.message
+    try:
+        return _verified(_Components(request, decoded), raw=raw)
+    except BadSignature as error:
+        raise Unauthorized(str(error), error="bad_signature") from None
+
+
+def _verified(parts: _Components, *, raw: bool) -> Message:
+    request, message = parts.request, parts.decoded.message
+    signature = request.get("signature")
+    if not isinstance(signature, str):
+        raise BadSignature("there is a signature-input and no signature")
+    signers: dict[str, set[str]] = {}
+    commitments: Message = {}
+    for signed in siginfo.parse(signature, request[INPUT]):
+        _check_canonical(signature, signed)
+        found = _check(signed, parts)
+        if found is None:
+            continue
+        address, base = found
+        keys = parts.keys(signed.components)
+        if address:
+            signers[address] = signers.get(address, keys) & keys
+        if base is siginfo.base_of_upstream:
+            commitments[commitment_id(signed.signature)] = _commitment(signed, keys, address)
+    if not signers:
+        return message if raw or not commitments else {**message, "commitments": commitments}
+    common = frozenset(set.intersection(*signers.values()))
+    parts.check_body(common)
+    request["priv"].update(signers=tuple(signers), committed=common)
+    if raw:
+        return message
+    kept = {name: value for name, value in message.items() if name in common or name in OF_REQUEST}
+    if not common & _QUERIES and parts.said_path != parts.target:
+        kept["path"] = parts.target.partition("?")[0]
+    return {**kept, "commitments": commitments} if commitments else kept
+
+
+def _check(signed: Signed, parts: _Components) -> tuple[str, Base] | None:
+    """The signer's address ("" for an HMAC) and how the text was made that is signed; None for
+    a key that is not known here."""
+    name = signed.label[:100]
+    alg, keyid = signed.text("alg"), signed.text("keyid")
+    key = None
+    if keyid == "ao":
+        if not is_hmac(signed):
+            raise BadSignature(f"{name}: the key ao is for hmac-sha256, not for {alg[:50]!r}")
+    else:
+        key = PublicKey.of("", keyid)
+        if key is None:
+            if len(keyid) > _MAX_KEYID or name == label(signed.signature):
+                raise BadSignature(f"{name}: its keyid is no key")
+            return None
+        if alg not in ("", key.alg):
+            raise BadSignature(f"{name}: its key is for {key.alg}, not for {alg[:50]!r}")
+    expires = signed.parameters.get("expires")
+    if isinstance(expires, int) and expires <= time.time():
+        raise BadSignature(f"{name} has expired")
+    problem = ""
+    for base in (siginfo.base_of_upstream, siginfo.base):
+        types = signed.components if base is siginfo.base_of_upstream else None
+        try:
+            text = base(signed, partial(parts.value, types_of=types))
+        except BadSignature as error:
+            problem = problem or f"{name}: {error}"
+            continue
+        data = text.encode("utf-8", "surrogateescape")
+        signature = signed.signature
+        if mac_holds(signature, data) if key is None else key.holds(signature, data):
+            return (key.address if key else ""), base
+        problem = f"{name} does not hold: {_list(signed.components)} are not what was signed"
+    raise BadSignature(problem)
+
+
+def _commitment(signed: Signed, keys: set[str], address: str) -> Message:
+    found: Message = {
+        "commitment-device": DEVICE,
+        "type": signed.text("alg"),
+        "keyid": signed.text("keyid"),
+        "committed": sorted(key for key in keys if not key.startswith("@")),
+        "signature": encoded(signed.signature),
+    }
+    for name, value in signed.parameters.items():
+        found.setdefault(name, value)
+    found.pop("alg", None)
+    return {**found, "committer": address} if address else found
+
+
+def _check_canonical(header: str, signed: Signed) -> None:
+    """One signature has one spelling: base64 whose last bits are not zero says the same."""
+    written = base64.b64encode(signed.signature).decode()
+    if f":{written}:" not in header:
+        raise BadSignature(f"{signed.label[:100]}: its base64 is not as it has to be")
+
+
+class _Components:
+    """What the names in the signatures of one request stand for."""
+
+    def __init__(self, request: Message, decoded: Decoded) -> None:
+        self.request = request
+        self.decoded = decoded
+        self.target: str = request["priv"]["target"]
+        self.path: str = self.target.partition("?")[0]
+        said = request["priv"].get("path-header")
+        # Upstream's clients send their path as a header too.
+        self.said_path: str = self.path if said is None else said
+        self._head: frozenset[str] = request["priv"]["request-headers"]
+        self._body: bytes = request["body"]
+
+    def value(self, name: str, types_of: Iterable[str] | None) -> str | None:
+        """The text that stands for the component `name`.
+
+        `types_of`: components whose types are all of `ao-types` that counts; None: all of it.
+        """
+        match name:
+            case "path":
+                if self.said_path not in (self.path, self.target):
+                    raise BadSignature("the header path is not the path that is asked for")
+                return self.said_path
+            case "@path":
+                return self.path
+            case "@method" | "method":
+                return str(self.request["method"])
+            case "@query":
+                return f"?{self.target.partition('?')[2]}"
+            case "@request-target":
+                return self.target
+            case "@authority" | "authority":
+                return str(self.request.get("host", "")).lower()
+            case "@scheme":
+                return "http"
+            case "@target-uri":
+                return f"http://{self.request.get('host', '')}{self.target}"
+            case "content-digest":
+                return self.check_digest()
+            case "ao-types" if types_of is not None:
+                return self._types(types_of)
+        if name.endswith(LINK_SUFFIX) and name not in self._head:
+            return self._link(name.removesuffix(LINK_SUFFIX))
+        value: Any = self.request[name] if name in self._head else self.decoded.message.get(name)
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "surrogateescape")
+        return str(value) if isinstance(value, str) else None
+
+    def keys(self, components: Collection[str]) -> set[str]:
+        """The keys of the message that `components` stand for."""
+        found: set[str] = set()
+        for name in components:
+            if name == DIGEST:
+                if self.decoded.read_by in (None, *components):
+                    found |= self.decoded.of_body
+            elif name == "ao-ids":
+                found |= parse_dictionary(str(self.request.get(name, "")), name).keys()
+            elif name == "@authority":
+                found.add("host")
+            elif name in ("@path", *_QUERIES):
+                found |= {"path", name}
+            elif name != "ao-types":
+                found.add(name.removesuffix(LINK_SUFFIX))
+        return found
+
+    def check_digest(self) -> str:
+        """Content-Digest of the body. Raises BadSignature where the header has another one."""
+        said = self.request.get(DIGEST)
+        if not isinstance(said, str):
+            return content_digest(self._body)
+        known = {"sha-256": content_digest(self._body), "sha-512": _sha512(self._body)}
+        listed = [one.strip() for one in said.split(",")]
+        checked = [one == known[one[:7]] for one in listed if one[:7] in known]
+        if not checked or not all(checked):
+            raise BadSignature("content-digest is not that of the body")
+        return said
+
+    def check_body(self, keys: Set[str]) -> None:
+        """A body beside a signature that is not for it could be anybody's."""
+        self.check_digest()
+        if self._body and not keys & self.decoded.of_body:
+            raise BadSignature("the body is not signed: content-digest is not among what is")
+
+    def _link(self, name: str) -> str | None:
+        value = self.decoded.message.get(name)
+        if isinstance(value, Link):
+            return value.id
+        try:
+            if isinstance(value, dict):
+                return unsigned_id(value)
+            return list_id(value) if isinstance(value, list) else None
+        except BadRequest as error:
+            raise BadSignature(f"{name[:100]!r} has no id: {error.detail}") from None
+
+    def _types(self, signed: Iterable[str]) -> str | None:
+        """`ao-types` of the keys that are signed: others have been added on the way."""
+        said = self.request.get("ao-types")
+        if not isinstance(said, str):
+            return None
+        names = {name.removesuffix(LINK_SUFFIX) for name in signed}
+        types = {name: kind for name, kind in parse_types(said).items() if name in names}
+        return ", ".join(f'{escape_name(name)}="{types[name]}"' for name in sorted(types))
+
+
+def _sha512(body: bytes) -> str:
+    return f"sha-512=:{base64.b64encode(hashlib.sha512(body).digest()).decode()}:"
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names)[:200]
