@@ -202,7 +202,7 @@ class Relay(Device):
             for name in private.get("request-headers", ())
             if name not in _OURS
             and name not in _REWRITTEN
-            and name in request
+            and request.get(name) not in (None, False)
             and not (named and name == "x-request-id")
         ]
         own = f"{via}, 1.1 {self._via}" if via else f"1.1 {self._via}"

@@ -268,7 +268,7 @@ class Node:
         if path.partition("?")[0].strip("/") == "":
             headers = [("location", INDEX)]
             private = {"reply-headers": headers}
-            return {"status": 302, "content-type": "text/plain", "body": INDEX, "priv": private}
+            return {"status": 302, "content-type": "text/plain", "body": "", "priv": private}
         route = self._route(path, request)
         if route is None:
             return await resolve_steps(self, changed or _steps(_own_path(path), request))

@@ -60,6 +60,8 @@ async def resolve_steps(node: Node, steps: Sequence[Step], base: Any = None) -> 
             made = True
             continue
         device = node.device(device_name)
+        if step.device is not None:
+            base, trail = _named(base, device_name), None
         key = device.keys.get(called)
         request["path"] = called
         log.debug("%s/%s", device_name, called)
@@ -98,7 +100,7 @@ async def _execute(
         if isinstance(result, Link):
             result = await _load(node, result)
         elif isinstance(result, dict) and "priv" in result and may_store(device, SILENT, result):
-            path = _hashpath(None, base, called, request, made, strict=False)
+            path = _hashpath(None, base, device, called, request, made, strict=False)
             if path is not None:
                 node.cache.results.write(path, result)
     else:
@@ -127,7 +129,7 @@ async def _controlled(
     path = None
     if trail is not None or asked is not None or control.lookup or control.store:
         strict = asked is not None or control.only
-        path = _hashpath(trail, base, called, request, made, strict=strict)
+        path = _hashpath(trail, base, device, called, request, made, strict=strict)
     result = MISSING
     if control.lookup and path is not None and not device.sealed:
         result = node.cache.results.read(path)
@@ -136,7 +138,7 @@ async def _controlled(
     if result is MISSING:
         result = await _load(node, await _call_once(node, device, key, called, base, request))
         if may_store(device, control, result):
-            path = path or _hashpath(trail, base, called, request, made, strict=False)
+            path = path or _hashpath(trail, base, device, called, request, made, strict=False)
             if path is not None:
                 node.cache.results.write(path, result)
     if asked is not None and "priv" in request and not isinstance(result, Stream):
@@ -158,11 +160,20 @@ async def _call_once(
 
 
 def _hashpath(
-    trail: str | None, base: Any, called: str, request: Message, made: bool, *, strict: bool
+    trail: str | None,
+    base: Any,
+    device: Device,
+    called: str,
+    request: Message,
+    made: bool,
+    *,
+    strict: bool,
 ) -> str | None:
     """None for what has no id, unless `strict`: then it raises what is wrong."""
-    if made and isinstance(base, dict):
-        base = without(base, hashpath.META)
+    if isinstance(base, dict):
+        base = without(base, hashpath.META) if made else base
+    elif device.name != DEFAULT_DEVICE:
+        called = f"{called}~{device.name}"  # what is no message cannot say whose key it is
     try:
         return hashpath.after(trail or hashpath.root(base), called, request)
     except HyperbeamError:
@@ -310,6 +321,13 @@ def _as_message(value: Any) -> Message:
     if isinstance(value, list):
         return {str(index): item for index, item in enumerate(value, 1)}
     return {"body": value}
+
+
+def _named(base: Any, device: str) -> Any:
+    """A base that a step names the device of has that name, as in upstream's `as`."""
+    if isinstance(base, Mapping | list) and not isinstance(base, str):
+        return {**_as_message(base), "device": device}
+    return base
 
 
 async def _load(node: Node, value: Any) -> Any:

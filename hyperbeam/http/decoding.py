@@ -14,6 +14,7 @@ from typing import Any
 from ..codecs import flat, httpsig, json, msgpack
 from ..errors import BadRequest, HyperbeamError
 from ..message import Message, public
+from .request import BUNDLE
 
 OF_REQUEST = frozenset({"method", "path", "priv"})
 """Keys that are those of the request itself, whatever its headers and body say."""
@@ -51,25 +52,29 @@ def decode(request: Message) -> Decoded:
     """Raises BadRequest for types, parts and text that cannot be read, 415 for a codec that
     requests cannot be written in."""
     own = {name: request[name] for name in OF_REQUEST}
+    usual = {"body": b"", BUNDLE: request[BUNDLE]}
     body = request["body"]
     codec = request.get(_CODEC, _HTTPSIG)
     if codec != _HTTPSIG:
         said = _read(codec, body)
-        return Decoded({**said, **own}, frozenset(said) - OF_REQUEST, _CODEC)
+        return Decoded(
+            {BUNDLE: request[BUNDLE], **said, **own}, frozenset(said) - OF_REQUEST, _CODEC
+        )
     # The codec takes values as servers give them, which read a head as Latin-1.
     headers = {
         name: request[name].encode().decode("latin-1")
         for name in request["priv"]["request-headers"] - OF_REQUEST
+        if isinstance(request[name], str)
     }
     if not _is_multipart(request):
         inline = headers.pop("ao-body-key", "body")
-        message = {"body": b"", **public(httpsig.decode(headers, b"")), inline: body, **own}
+        message = {**usual, **public(httpsig.decode(headers, b"")), inline: body, **own}
         read_by = "ao-body-key" if inline != "body" else None
         return Decoded(message, frozenset({inline}), read_by)
     said = public(httpsig.decode(headers, body))
     kind = headers.pop("content-type")
     of_body = frozenset(said) - httpsig.decode(headers, b"").keys() - OF_REQUEST
-    return Decoded({"body": b"", "content-type": kind, **said, **own}, of_body, "content-type")
+    return Decoded({**usual, "content-type": kind, **said, **own}, of_body, "content-type")
 
 
 def _read(codec: Any, body: bytes) -> Message:

@@ -9,9 +9,10 @@ from typing import Any
 
 from ..codecs import flat, httpsig, json, msgpack
 from ..codecs.structured import RESERVED
-from ..errors import HyperbeamError, TooLarge
-from ..message import Link, Message, is_private, without
+from ..errors import HyperbeamError, NotFound, TooLarge
+from ..message import Atom, Link, Message, is_private, without
 from . import page
+from .request import BUNDLE
 
 Headers = list[tuple[bytes, bytes]]
 Linker = Callable[[Any], str]
@@ -107,6 +108,7 @@ INERT = frozenset({"application/json", "text/plain", EVENT_STREAM})
 """Media types that a browser shows without running anything of them."""
 
 _ELSEWHERE = frozenset({"body", "status"})
+_TYPES = (b"ao-types", b'status="integer"')
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+\Z")
 _UNSAFE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _LINE_END = re.compile(r"[\r\n\x00]")
@@ -124,8 +126,8 @@ class Reply:
 def render(result: Any, request: Message, link: Linker | None = None) -> Reply:
     """The reply for a result that is not a Stream.
 
-    A message with `content-type` and a `body` of text or bytes is that body, its other
-    plain values are headers but for DEVICE_ONLY ones; a device gives those as
+    A message with `content-type` and a `body` of text or bytes is that body (for those who
+    accept msgpack a message like any other), its other plain values are headers but for DEVICE_ONLY ones; a device gives those as
     `priv["reply-headers"]`, a list of (name, value) pairs. Anything else goes by the
     request's `accept-codec`, then `accept`: application/json, application/msgpack,
     device/CODEC, text/html, or headers as upstream writes them (httpsig@1.0): there nested
@@ -134,14 +136,20 @@ def render(result: Any, request: Message, link: Linker | None = None) -> Reply:
     if isinstance(result, dict):
         content = result.get("content-type")
         body = result.get("body")
-        if isinstance(content, str) and isinstance(body, str | bytes):
+        if isinstance(content, str) and isinstance(body, str | bytes) and not _wants_all(request):
             return _as_is(result, body, request)
     return _negotiated(result, request, link)
 
 
 def render_error(message: Message, error: HyperbeamError, request: Message) -> Reply:
     """The reply for an error whose message the node has made; `error.headers` are headers."""
-    reply = render(without(message, error.headers), request)
+    said = without(message, error.headers)
+    if said.get("error") == NotFound.error and _bundles(request):
+        # Upstream's clients know this word; for the reader there is `detail`.
+        word = Atom(NotFound.error)
+        detail = said.get("body")
+        said = {"status": said["status"], "ao-result": "body", "body": word, "detail": detail}
+    reply = render(said, request)
     reply.status = _status(message)
     present = {name for name, _ in reply.headers}
     fields = header_fields({"cache-control": "no-store", **error.headers})
@@ -232,12 +240,24 @@ def header_fields(
 
 def _as_is(message: Message, body: str | bytes, request: Message) -> Reply:
     raw = body.encode("utf-8", "replace") if isinstance(body, str) else body
+    status = _status(message)
     headers = header_fields(message, _ELSEWHERE, trusted=False)
     given = _given(message)
     headers += device_fields(given)
     headers += guards(headers)
+    headers += _described(status, raw, headers)
     headers += cors(request)
-    return _sized(Reply(_status(message), raw, headers), request, given)
+    return _sized(Reply(status, raw, headers), request, given)
+
+
+def _described(status: int, body: bytes, headers: Headers) -> Headers:
+    """What upstream's replies say of themselves, for a body that says nothing of it."""
+    names = {name for name, _ in headers}
+    fields = [] if b"ao-types" in names else [_TYPES]
+    fields.append((b"status", b"%d" % status))
+    if body and b"content-digest" not in names:
+        fields.append((b"content-digest", httpsig.content_digest(body).encode("ascii")))
+    return fields
 
 
 def _negotiated(result: Any, request: Message, link: Linker | None) -> Reply:
@@ -246,15 +266,21 @@ def _negotiated(result: Any, request: Message, link: Linker | None) -> Reply:
     codec = _codec(request)
     if codec in _WRITERS:
         kind, encode = _WRITERS[codec]
-        value = _data(result, request) if isinstance(result, dict) else result
+        value = result
+        if codec == JSON and isinstance(result, dict):
+            value = _data(result, request)
         body = encode(value)
-        headers: Headers = [(b"content-type", kind), *device_fields(given)]
+        headers: Headers = [(b"content-type", kind), (b"codec-device", codec.encode())]
+        headers += device_fields(given)
         headers += guards(headers)
+        headers += _described(status, body, headers)
+        if not isinstance(result, dict | list):
+            headers.append((b"ao-result", b"body"))
     elif codec == HTML:
         body = page.render(result, title=request["path"])
         headers = [*header_fields(page.HEADERS), *device_fields(given), NOSNIFF]
     else:
-        bundle = request.get("accept-bundle") in ("true", True)
+        bundle = _bundles(request)
         if link is not None and not bundle:
             result = _linked(result, link)
         encoded, body = httpsig.encode(result, bundle=bundle, status=status)
@@ -265,6 +291,14 @@ def _negotiated(result: Any, request: Message, link: Linker | None) -> Reply:
     if path is not None and path.isascii() and path.isprintable():
         headers.append((b"hashpath", path.encode("ascii")))
     return _sized(Reply(status, body, headers), request, given)
+
+
+def _wants_all(request: Message) -> bool:
+    return request.get("accept") == "application/msgpack" or request.get("accept-codec") == MSGPACK
+
+
+def _bundles(request: Message) -> bool:
+    return request.get(BUNDLE) in ("true", True)
 
 
 def _linked(value: Any, link: Linker) -> Any:

@@ -7,6 +7,9 @@ from starlette.types import Scope
 from ..access.proxies import Proxies
 from ..message import Message, is_private
 
+BUNDLE = "accept-bundle"
+"""Whether nested messages come as they are, not as links; false unless the head says it."""
+_BUNDLE = frozenset({BUNDLE})
 CREDENTIALS = frozenset({"authorization", "cookie", "x-api-key"})
 HOP_BY_HOP = frozenset(
     {
@@ -52,6 +55,7 @@ def build(scope: Scope, body: bytes, proxies: Proxies | None = None) -> Message:
     query = scope["query_string"]
     path = scope["raw_path"]
     message: Message = dict(headers)
+    message.setdefault(BUNDLE, False)
     message["method"] = scope["method"]
     said = message.get("path")
     message["path"] = target = (path + b"?" + query if query else path).decode("ascii")
@@ -59,7 +63,7 @@ def build(scope: Scope, body: bytes, proxies: Proxies | None = None) -> Message:
     message["priv"] = {
         "headers": credentials,
         "client": peer if proxies is None else proxies.client(peer, headers),
-        "request-headers": frozenset(headers),
+        "request-headers": frozenset(headers) | _BUNDLE,
         "target": target,
     }
     if said is not None:

@@ -22,8 +22,18 @@ from ..errors import ConfigError
 from ..message import is_device_name, is_id
 from . import secrets
 from .places import Places
-from .strategy import DEFAULT, STRATEGIES
-from .table import LOCAL, HealthCheck, Route, RouteLimits, RouteNode, RouteTable, Timeouts
+from .strategy import STRATEGIES
+from .table import (
+    DEFAULT_RETRIES,
+    DEFAULT_STRATEGY,
+    LOCAL,
+    HealthCheck,
+    Route,
+    RouteLimits,
+    RouteNode,
+    RouteTable,
+    Timeouts,
+)
 
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 Text = Annotated[str, Meta(max_length=4096)]
@@ -88,12 +98,12 @@ class _RouteFields(msgspec.Struct, **_FIELDS):
     nodes: list[Text | _NodeFields] = []
     priority: int = 0
     device: Text = ""
-    strategy: Text = DEFAULT
+    strategy: Text = DEFAULT_STRATEGY
     models: list[Text] = []
     timeout: Seconds | _Times | None = None
     health: Text | _Health | None = None
     limits: _Limits | None = None
-    retries: Annotated[int, Meta(ge=0, le=100)] = 2
+    retries: Annotated[int, Meta(ge=0, le=100)] = DEFAULT_RETRIES
     idempotent: bool = False
     choose: Annotated[int, Meta(ge=1, le=100)] = 1
     parallel: bool = False
@@ -191,6 +201,7 @@ class _Table:
             stop_after=fields.stop_after,
             retries=fields.retries,
             idempotent=fields.idempotent,
+            listed=fields.node is None,
         )
 
     def check_reachable(self, routes: list[Route]) -> None:

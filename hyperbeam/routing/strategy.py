@@ -14,9 +14,8 @@ from ..commitments import unsigned_id
 from ..errors import HyperbeamError
 from ..message import Message, is_id, public
 from . import affinity
-from .table import Route, RouteNode
+from .table import DEFAULT_STRATEGY, Route, RouteNode
 
-DEFAULT = "Least-Loaded"
 _FIELD = 1 << 256
 
 
@@ -139,7 +138,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     "By-Weight": _by_weight,
     "Nearest": _nearest,
     "Round-Robin": _round_robin,
-    DEFAULT: _least_loaded,
+    DEFAULT_STRATEGY: _least_loaded,
     "Shortest-Latency": _shortest_latency,
     "Prefix-Affinity": _prefix_affinity,
 }

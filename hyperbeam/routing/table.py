@@ -13,6 +13,8 @@ from ..errors import NoRoute
 from ..message import Message
 
 LOCAL = "local"
+DEFAULT_STRATEGY = "Least-Loaded"
+DEFAULT_RETRIES = 2
 _REMEMBERED = 1024
 _REMEMBERED_LENGTH = 256
 """So many paths of at most this length are not matched again."""
@@ -114,13 +116,15 @@ class Route:
     patterns: Mapping[str, Any] = field(default_factory=dict)
     id: str = ""
     limits: RouteLimits = RouteLimits()
-    strategy: str = "Least-Loaded"
+    strategy: str = DEFAULT_STRATEGY
     choose: int = 1
     parallel: bool = False
     responses: int = 1
     stop_after: bool = True
-    retries: int = 2
+    retries: int = DEFAULT_RETRIES
     idempotent: bool = False
+    listed: bool = True
+    """Whether the table has `nodes`, or one `node`."""
 
     def matches(self, path: str, request: Mapping[str, Any]) -> bool:
         """Whether every pattern matches its key whole; the path is taken without its query."""
@@ -131,17 +135,22 @@ class Route:
         return True
 
     def describe(self) -> Message:
-        """The route's fields as the table has them."""
+        """The route's fields as the table has them, without what it would have anyway."""
+        nodes = [self._describe(node) for node in self.nodes]
         message: Message = {
             "template": self.template if isinstance(self.template, str) else dict(self.template),
-            "nodes": [self._describe(node) for node in self.nodes],
-            "priority": self.priority,
-            "timeout": describe_times(self.timeouts),
-            "strategy": self.strategy,
-            "retries": self.retries,
+            **({"nodes": nodes} if self.listed else {"node": nodes[0]}),
         }
-        if self.device:
-            message["device"] = self.device
+        if self.timeouts != Timeouts():
+            message["timeout"] = describe_times(self.timeouts)
+        for name, value, usual in (
+            ("device", self.device, ""),
+            ("priority", self.priority, 0),
+            ("strategy", self.strategy, DEFAULT_STRATEGY),
+            ("retries", self.retries, DEFAULT_RETRIES),
+        ):
+            if value != usual:
+                message[name] = value
         if self.limits != RouteLimits():
             message["limits"] = _public(self.limits)
         if self.choose != 1 or self.responses != 1:

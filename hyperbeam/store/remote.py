@@ -110,12 +110,11 @@ class Remotes:
 
     async def _ask(self, node: str, name: str) -> Any:
         target = name.replace("/", "%2F")
-        own = f"{node}/~cache@1.0/read&scope=local&target={target}/serialize~msgpack@1.0"
-        status, headers, body = await self._get(own, {"accept": "*/*"})
+        url = f"{node}/~cache@1.0/read?scope=local&target={target}"
+        status, headers, body = await self._get(url, {"accept": "application/msgpack"})
         kind = headers.get("content-type", "").partition(";")[0].strip()
         if status == 200 and kind == "application/msgpack":
             return _checked(name, msgpack.decode(body))
-        url = f"{node}/~cache@1.0/read?scope=local&target={target}"
         status, headers, body = await self._get(url, {"accept": "*/*", "accept-bundle": "true"})
         if status == 404:
             raise NotFound(name)

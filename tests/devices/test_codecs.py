@@ -5,6 +5,7 @@ import pytest
 from hyperbeam import BadRequest, NotFound
 from hyperbeam.codecs import msgpack
 from hyperbeam.node import Node
+from hyperbeam.resolver import call
 
 MESSAGE = {"a": {"b": [1, "x"]}, "n": 2}
 
@@ -19,8 +20,13 @@ MESSAGE = {"a": {"b": [1, "x"]}, "n": 2}
     ],
 )  # fmt: skip
 async def test_there_and_back(node: Node, name: str, kind: str, text: bytes) -> None:
-    written = await node.resolve(MESSAGE, f"serialize~{name}")
-    assert written == {"content-type": kind, "body": text}
+    device = node.device(name)
+    assert await call(device, device.keys["serialize"], MESSAGE, {}) == {
+        "content-type": kind,
+        "body": text,
+    }
+    named = await node.resolve(MESSAGE, f"serialize~{name}")
+    assert await node.resolve(named, f"deserialize~{name}") == {**MESSAGE, "device": name}
     read = {"path": f"/~{name}/deserialize", "body": text}
     assert await node.resolve(None, read) == MESSAGE
 
@@ -36,4 +42,4 @@ async def test_refusals(node: Node, name: str, body: Any, error: type[Exception]
 
 async def test_flat_is_for_messages(node: Node) -> None:
     with pytest.raises(BadRequest):
-        await node.resolve([1], "serialize~flat@1.0")
+        await node.resolve("text", "serialize~flat@1.0")

@@ -1,7 +1,7 @@
 """What an upstream node answered, asked of this one: tests/fixtures/wire/probes.json.
 
 `scripts/wire` prints how each row compares. Where upstream's answer is its own fault, anything but
-an error of the server's is better.
+an error of the server's is better. ours.json says which rows differ on purpose, and why.
 """
 
 from __future__ import annotations
@@ -79,17 +79,21 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`differs`: what is not as upstream has it."""
+    """`differs`: what is not as upstream has it. `ours`: the status that is meant where it
+    differs, and why."""
 
     row: Mapping[str, Any]
     reply: Reply
     differs: list[str]
+    ours: Mapping[str, Any]
 
     @property
     def word(self) -> str:
         if self.row.get("upstream_fault"):
             return "fault here too" if self.reply.status >= 500 else "better"
-        return "differs" if self.differs else "same"
+        if not self.differs:
+            return "same"
+        return "on purpose" if self.ours.get("status") == self.reply.status else "differs"
 
 
 @contextmanager
@@ -162,7 +166,7 @@ def differences(row: Mapping[str, Any], reply: Reply, port: int, behind: str) ->
     elif body is not None:
         if body.encode() != reply.body:
             found.append(f"body {reply.body[:60]!r}")
-        if "content-digest" in headers:
+        if "content-digest" in headers and row["method"] != "HEAD":
             digest = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()
             headers["content-digest"] = f"sha-256=:{digest}:"
     else:
@@ -192,6 +196,7 @@ def _sorted(value: str) -> list[str]:
 def outcomes(names: str = NODES) -> list[Outcome]:
     """All rows of the nodes `names`, asked."""
     rows = json.loads((FIXTURES / "probes.json").read_text())
+    ours = json.loads((FIXTURES / "ours.json").read_text())
     found = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -205,7 +210,7 @@ def outcomes(names: str = NODES) -> list[Outcome]:
                 port = nodes[row["node"]].port
                 reply = ask(port, row)
                 differs = differences(row, reply, port, behind)
-                found.append(Outcome(row, reply, differs))
+                found.append(Outcome(row, reply, differs, ours.get(str(row["id"]), {})))
     return found
 
 
@@ -215,7 +220,9 @@ def main() -> None:
         row = outcome.row
         wanted = row["reply"]["status"]
         sys.stdout.write(f"{row['id']:4} {row['node']} {wanted} {outcome.word:15}{row['what']}\n")
-        if outcome.differs and not row.get("upstream_fault"):
+        if outcome.word == "on purpose":
+            sys.stdout.write(f"{'':11}{outcome.reply.status}: {outcome.ours['why']}\n")
+        elif outcome.word == "differs":
             sys.stdout.write(f"{'':11}{'; '.join(outcome.differs)[:300]}\n")
     for word, count in Counter(outcome.word for outcome in found).most_common():
         sys.stdout.write(f"{count:4} {word}\n")

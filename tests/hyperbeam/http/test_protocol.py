@@ -258,7 +258,7 @@ async def test_trailers_and_extensions_are_not_headers(serve: Any, connect: Any)
     client = await connect(await serve(answer))
     await client.send(CHUNKED + b"5;a=b\r\nhello\r\n0\r\nx-trailer: 1\r\n\r\n")
     assert (await client.response()).status == 200
-    assert keys == [{"host", "method", "path", "body", "priv"}]
+    assert keys == [{"accept-bundle", "host", "method", "path", "body", "priv"}]
 
 
 async def test_expect_continue(serve: Any, connect: Any) -> None:

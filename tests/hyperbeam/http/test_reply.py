@@ -64,6 +64,9 @@ def test_a_body_with_a_type_is_sent_as_it_is(body: str | bytes, headers: dict[st
     assert {name: value for name, value in sent.items() if not name.startswith("access-")} == {
         "content-type": "application/json",
         "content-length": "8",
+        "ao-types": 'status="integer"',
+        "content-digest": "sha-256=:+dhgKMbg1k4iUYb5astpM4ssWXZN95FiEH9cS7NNExA=:",
+        "status": "404",
         "x-text": "one",
         "x-number": "7",
         "x-float": "1.5",
@@ -280,7 +283,8 @@ def test_device_headers_keep_their_bytes_and_leave_the_connection_alone() -> Non
     reply = render(message)
     assert every(reply, "content-length") == ["3"]
     sent = {name: value for name, value in reply.headers if not name.startswith(b"access-")}
-    assert sent.keys() == {b"content-type", NOSNIFF, b"x-a", b"x-b", b"content-length"}
+    own = {b"ao-types", b"status", b"content-digest", b"content-type", NOSNIFF, b"content-length"}
+    assert sent.keys() == own | {b"x-a", b"x-b"}
     assert (sent[b"x-a"], sent[b"x-b"]) == (b"\xfc", "\u20ac".encode())
 
 

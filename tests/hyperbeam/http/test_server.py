@@ -79,6 +79,7 @@ async def test_the_request_message(serve: Any, connect: Any) -> None:
         "x-case": "One, two",
         "n+integer": "42",
         "x-name": "\u00fc",
+        "accept-bundle": False,
     }
     assert private["client"] == "127.0.0.1"
     assert private["headers"] == {
