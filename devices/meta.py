@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import time
 from typing import Any
 
 from hyperbeam import Device, Message, NotFound, __version__, key
+from hyperbeam.about import about
 from hyperbeam.verify import jcs
+
+log = logging.getLogger("hyperbeam.devices")
 
 
 class Meta(Device):
@@ -48,17 +52,20 @@ class Meta(Device):
 
     @key
     async def devices(self, base: Any, request: Message) -> Message:
-        """Every device with its keys and what they do, and why others did not load."""
+        """Every device with its keys and what they do, and why others did not load.
+
+        `devices`: by name `{name, version, docs, keys: {KEY: docs}}`, with `default` where other
+        keys do something, and what the device itself adds. `failed`: the reasons by name.
+        """
         loaded = {
-            name: {
-                "name": name,
-                "description": _first_paragraph(device.__doc__),
-                "keys": {key.name: _first_paragraph(key.doc) for key in type(device).keys.values()},
-                **await device.described(),
-            }
+            name: {**await _described(device), **about(type(device))}
             for name, device in sorted(self.node.devices.items())
         }
-        return {"devices": loaded, "failed": dict(self.node.failures)}
+        failed: dict[str, str] = {}
+        for failure in self.node.failures.values():
+            others = [failed[failure.name]] if failure.name in failed else []
+            failed[failure.name] = "; ".join([*others, failure.public])
+        return {"devices": loaded, "failed": dict(sorted(failed.items()))}
 
     @key(rest=True)
     def keyset(self, base: Any, request: Message) -> Message:
@@ -84,5 +91,10 @@ class Meta(Device):
         return {"live": True}
 
 
-def _first_paragraph(doc: str | None) -> str:
-    return " ".join((doc or "").strip().partition("\n\n")[0].split())
+async def _described(device: Device) -> Message:
+    """What a device adds of itself; nothing where that fails: it is no reason to show none."""
+    try:
+        return dict(await device.described())
+    except Exception:
+        log.exception("%s does not describe itself", device.name)
+        return {}

@@ -109,7 +109,7 @@ class Node:
         self.devices: dict[str, Device] = {}
         self.groups = Groups()
         self.hooks = Hooks(self, {**self.config.on, **self.config.hooks})
-        self.failures: dict[str, str] = {}
+        self.failures: dict[str, registry.Failure] = {}
         self.routes = RouteTable([])
         self.watcher: RouteWatcher | None = None
         self.metrics = Metrics("node" if role == "single" else role)
@@ -411,20 +411,26 @@ class Node:
 
     def _failed(self, name: str, error: Exception) -> None:
         self.devices.pop(name, None)
-        self.failures[name] = f"{type(error).__name__}: {error}"
+        self.failures[name] = registry.Failure.of(name, error)
+
+    def _why(self, name: str) -> str:
+        """Why the device `name` is not there, for the operator."""
+        failure = self.failures.get(name)
+        return failure.reason if failure is not None else "there is none of that name"
 
     def _check_required(self) -> None:
         for name in self.config.required:
             if name not in self.devices:
-                reason = self.failures.get(name, "there is none of that name")
-                raise ConfigError(f"device {name} is required, but does not load: {reason}")
+                raise ConfigError(
+                    f"device {name} is required, but does not load: {self._why(name)}"
+                )
 
     def _check_routes(self, table: RouteTable) -> None:
         for route in table.routes:
             if route.device and route.device not in self.devices:
-                reason = self.failures.get(route.device, "there is none of that name")
+                why = self._why(route.device)
                 raise ConfigError(
-                    f"{table.source}: the route {route.template}: device {route.device}: {reason}"
+                    f"{table.source}: the route {route.template}: device {route.device}: {why}"
                 )
 
     def _declare(self, table: RouteTable | None = None) -> None:

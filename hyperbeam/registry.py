@@ -10,6 +10,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 import logging
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from .errors import ConfigError
 from .message import is_device_name
 
 GROUP = "hyperbeam.devices"
+_NOT_IN_KEYS = re.compile(r"[^a-z0-9@._-]")
+_MODULE = re.compile(r"[A-Za-z0-9_.]{1,100}\Z")
 log = logging.getLogger("hyperbeam.devices")
 
 
@@ -34,12 +37,34 @@ class Found:
     module: str
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a device is not there: `reason` for the operator, `public` for whoever asks.
+
+    `name` is the device's, or its file's without folders, as a key of a message.
+    """
+
+    name: str
+    reason: str
+    public: str
+
+    @classmethod
+    def of(cls, name: str, error: BaseException, source: str = "") -> Failure:
+        """What `error` says. `source`: where the device comes from, for the operator."""
+        reason = f"{type(error).__name__}: {error}"
+        return cls(_key(name), f"{source}: {reason}" if source else reason, _public(error))
+
+
 @dataclass(slots=True)
 class Registry:
-    """Devices by name, and why others could not be loaded."""
+    """Devices by name, and by name or path of their file those that could not be loaded."""
 
     devices: dict[str, Found]
-    failures: dict[str, str]
+    failures: dict[str, Failure]
+
+
+class NoDevice(Exception):
+    """What was found is no device; the text says nothing of this machine."""
 
 
 def discover(device_path: Sequence[str], choices: Mapping[str, str]) -> Registry:
@@ -48,7 +73,7 @@ def discover(device_path: Sequence[str], choices: Mapping[str, str]) -> Registry
     `choices` says for a name that two offer which source serves it. Raises ConfigError
     that names both where it does not; a device that fails to load is a failure with its reason.
     """
-    failures: dict[str, str] = {}
+    failures: dict[str, Failure] = {}
     found = _from_entry_points(failures) + _from_folders(device_path, failures)
     offers: dict[str, list[Found]] = {}
     for each in found:
@@ -56,8 +81,8 @@ def discover(device_path: Sequence[str], choices: Mapping[str, str]) -> Registry
         if all(other.source != each.source for other in others):
             others.append(each)
     devices = {name: _choose(name, these, choices.get(name)) for name, these in offers.items()}
-    for name, reason in failures.items():
-        log.error("device %s does not load: %s", name, reason)
+    for name, failure in failures.items():
+        log.error("device %s does not load: %s", name, failure.reason)
     return Registry(devices, failures)
 
 
@@ -76,24 +101,23 @@ def _choose(name: str, offers: list[Found], choice: str | None) -> Found:
     )
 
 
-def _from_entry_points(failures: dict[str, str]) -> list[Found]:
+def _from_entry_points(failures: dict[str, Failure]) -> list[Found]:
     found = []
     for entry in importlib.metadata.entry_points(group=GROUP):
         source = entry.dist.name if entry.dist is not None else entry.value
         try:
             device = entry.load()
             _check(device)
+            if device.name != entry.name:
+                raise NoDevice(f"the class is named {device.name!r}")
         except (Exception, SystemExit) as error:  # a plugin may raise anything at import
-            failures[entry.name] = f"{source} ({entry.value}): {_reason(error)}"
-            continue
-        if device.name != entry.name:
-            failures[entry.name] = f"{source}: the class is named {device.name!r}"
+            failures[entry.name] = Failure.of(entry.name, error, f"{source} ({entry.value})")
             continue
         found.append(Found(entry.name, device, source, entry.module))
     return found
 
 
-def _from_folders(device_path: Sequence[str], failures: dict[str, str]) -> list[Found]:
+def _from_folders(device_path: Sequence[str], failures: dict[str, Failure]) -> list[Found]:
     found = []
     for folder in map(Path, device_path):
         if not folder.is_dir():
@@ -104,7 +128,7 @@ def _from_folders(device_path: Sequence[str], failures: dict[str, str]) -> list[
             try:
                 classes = _load_file(file)
             except (Exception, SystemExit) as error:
-                failures[str(file)] = _reason(error)
+                failures[str(file)] = Failure.of(file.name, error)
                 continue
             found += [
                 Found(device.name, device, str(file), device.__module__) for device in classes
@@ -131,7 +155,7 @@ def _load_file(file: Path) -> list[type[Device]]:
         if inspect.isclass(value) and issubclass(value, Device) and value.__module__ == module_name
     ]
     if not classes:
-        raise ImportError("it defines no Device class")
+        raise NoDevice("it defines no Device class")
     for device in classes:
         _check(device)
     return classes
@@ -139,12 +163,24 @@ def _load_file(file: Path) -> list[type[Device]]:
 
 def _check(device: Any) -> None:
     if not (inspect.isclass(device) and issubclass(device, Device)):
-        raise TypeError(f"{device!r} is not a Device class")
+        kind = f"class {device.__name__}" if inspect.isclass(device) else type(device).__name__
+        raise NoDevice(f"it is the {kind}, not a Device class")
     if not is_device_name(device.name):
-        raise ValueError(
+        raise NoDevice(
             f"{device.__name__}.name is {device.name!r}; write a name such as greeter@1.0"
         )
 
 
-def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+def _key(name: str) -> str:
+    return _NOT_IN_KEYS.sub("_", name.lower())[:100]
+
+
+def _public(error: BaseException) -> str:
+    """What anybody may know of `error`: its text may tell paths and settings."""
+    if isinstance(error, NoDevice):
+        return str(error)
+    if isinstance(error, ModuleNotFoundError) and _MODULE.match(error.name or ""):
+        return f"it needs the module {error.name}, which is not installed"
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__} in line {error.lineno}"
+    return f"{type(error).__name__}: the node's log says why"

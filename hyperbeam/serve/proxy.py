@@ -34,8 +34,9 @@ def proxy(device: type[Device], ask: Ask) -> type[Proxy]:
     """The class that stands for `device`; `ask` reaches the supervisor."""
     keys = {name: replace(key, is_async=True) for name, key in device.keys.items()}
     members: dict[str, Any] = {key.method: _forward(key) for key in keys.values()}
-    if hasattr(device, "default"):
-        members["default"] = _default
+    default = getattr(device, "default", None)
+    if default is not None:
+        members["default"] = _any_key(default.__doc__)
     members |= {
         "__doc__": device.__doc__,
         "__module__": device.__module__,
@@ -82,8 +83,12 @@ def _forward(key: Key) -> Callable[..., Awaitable[Any]]:
     return forward
 
 
-async def _default(self: Proxy, called: str, base: Any, request: Message) -> Any:
-    return await _call(self, called, base, request)
+def _any_key(doc: str | None) -> Callable[..., Awaitable[Any]]:
+    async def default(self: Proxy, called: str, base: Any, request: Message) -> Any:
+        return await _call(self, called, base, request)
+
+    default.__doc__ = doc
+    return default
 
 
 async def _call(device: Proxy, called: str, base: Any, request: Message) -> Any:

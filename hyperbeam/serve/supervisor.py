@@ -72,10 +72,14 @@ class SupervisorNode(Node):
         }
 
     @property
-    def single_failures(self) -> dict[str, str]:
-        """Why single devices do not work."""
+    def single_failures(self) -> dict[str, list[str]]:
+        """Why single devices do not work, as a worker's `Failure(*...)`."""
         single = {name for name, found in self._found.items() if found.device.single}
-        return {name: why for name, why in self.failures.items() if name in single}
+        return {
+            name: [why.name, why.reason, why.public]
+            for name, why in self.failures.items()
+            if name in single
+        }
 
     def sections(self, config: Config) -> dict[str, Configured]:
         """What the workers' own devices read of `config`. Raises ConfigError."""

@@ -30,6 +30,7 @@ from ..keys import AdoptedKeys, LiveKeySet
 from ..node import Node
 from ..observe import logging as log_output
 from ..observe.snapshot import Snapshot
+from ..registry import Failure
 from ..routing import RouteTable, parse_routes
 from .channel import Answer, Channel, Hear
 from .counters import SharedCounters
@@ -97,9 +98,9 @@ class WorkerNode(Node):
 
     def _load_devices(self) -> None:
         super()._load_devices()
-        for name, reason in self._given["failures"].items():
+        for name, failure in self._given["failures"].items():
             self.devices.pop(name, None)
-            self.failures[name] = reason
+            self.failures[name] = Failure(*failure)
 
     def _make(self, device: type[Device], config: Any) -> Device:
         made = proxy(device, self._channel.call) if device.single else device

@@ -1,9 +1,12 @@
 from typing import Any
 
 import httpx
+import pytest
 
 from hyperbeam import __version__
+from hyperbeam.codecs import httpsig
 from hyperbeam.node import Node
+from hyperbeam.registry import Failure
 from hyperbeam.verify import jcs
 from hyperbeam.verify.keyset import KeySet
 
@@ -29,16 +32,75 @@ async def test_info_and_build(node: Node) -> None:
 async def test_every_device_is_shown_with_its_keys(node: Node) -> None:
     shown = (await ask(node, "/~meta@1.0/devices"))["devices"]
     assert set(shown) == set(node.devices)
+    assert list(shown) == sorted(shown)
     assert shown["meta@1.0"]["keys"]["info"] == "The node's public settings."
+    assert shown["message@1.0"]["default"].startswith("The value of the key")
     for name, device in shown.items():
+        assert (device["name"], device["version"]) == (name, name.partition("@")[2])
+        assert set(device["keys"]) == set(node.devices[name].keys)
+        assert list(device["keys"]) == sorted(device["keys"])
+        assert ("default" in device) == hasattr(node.devices[name], "default")
         if name not in ("any@1.0", "echo@1.0", "strict@1.0"):
-            assert device["description"], name
-            for key, text in device["keys"].items():
-                assert text, f"{name}/{key}"
+            assert device["docs"], name
+            assert all(device["keys"].values()), name
+            assert device.get("default") != "", name
+
+
+async def test_the_devices_are_the_same_each_time_and_in_each_codec(node: Node) -> None:
+    node.failures["b@1.0"] = Failure.of("b@1.0", OSError("/home/someone"))
+    for headers in (
+        {"accept": "application/json"},
+        {"accept": "text/html"},
+        {"accept-bundle": "true"},
+        {},
+    ):
+        once, again = [await fetch(node, "/~meta@1.0/devices", **headers) for _ in range(2)]
+        assert once.status_code == 200
+        assert once.content == again.content
+        assert once.headers.get("devices+link") == again.headers.get("devices+link")
+        assert "/home/someone" not in once.text
+    meant = await ask(node, "/~meta@1.0/devices")
+    bundle = await fetch(node, "/~meta@1.0/devices", **{"accept-bundle": "true"})
+    head = {name: bundle.headers[name] for name in ("content-type", "ao-types")}
+    read = httpsig.decode(head, bundle.content)
+    assert {name: read[name] for name in meant} == meant
+    linked = await fetch(node, "/~meta@1.0/devices")
+    at = f"/{linked.headers['devices+link']}"
+    shown = await ask(node, at)
+    assert set(shown) == set(meant["devices"])
+    assert shown["meta@1.0"] == meant["devices"]["meta@1.0"]
+
+
+async def test_devices_as_a_page(node: Node) -> None:
+    node.failures["b@1.0"] = Failure("b@1.0", "", "<b>why</b>")
+    page = (await fetch(node, "/~meta@1.0/devices", accept="text/html")).text
+    assert "<th>meta@1.0" in page
+    assert "<pre>The node&#x27;s public settings.</pre>" in page
+    assert "&lt;b&gt;why&lt;/b&gt;" in page
+
+
+async def test_failures_of_one_name_are_all_told(node: Node) -> None:
+    for folder in ("x", "y"):
+        node.failures[f"/{folder}/a.py"] = Failure("a.py", "", f"why {folder}")
+    assert (await ask(node, "/~meta@1.0/devices"))["failed"] == {"a.py": "why x; why y"}
+
+
+async def test_a_device_that_cannot_describe_itself_is_shown(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(node.devices["echo@1.0"], "describe", fail)
+    monkeypatch.setattr(node.devices["strict@1.0"], "describe", lambda: {"name": "x", "more": 1})
+    shown = (await ask(node, "/~meta@1.0/devices"))["devices"]
+    assert shown["echo@1.0"]["docs"] == "Gives back what it was called with."
+    assert (shown["strict@1.0"]["name"], shown["strict@1.0"]["more"]) == ("strict@1.0", 1)
 
 
 async def test_a_caller_of_a_device_that_failed_is_told_no_paths(node: Node) -> None:
-    node.failures["a@1.0"] = "FileExistsError: [Errno 17] File exists: '/home/someone/x'"
+    error = FileExistsError("[Errno 17] File exists: '/home/someone/x'")
+    node.failures["a@1.0"] = Failure.of("a@1.0", error)
     reply = await fetch(node, "/~a@1.0/key")
     assert reply.status_code == 404
     assert "device a@1.0 did not load" in reply.text

@@ -89,11 +89,8 @@ def test_two_of_one_name_have_to_be_chosen_from(
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        ("import no_such_module", "no_such_module"),
-        ("def broken(:", "SyntaxError"),
-        ("x = 1", "no Device"),
-        ("raise SystemExit(3)", "SystemExit"),
-        ("from hyperbeam import Device\nclass A(Device):\n    name = 'a'", "greeter@1.0"),
+        ("import no_such_module", "it needs the module no_such_module, which is not installed"),
+        ("raise SystemExit(3)", "SystemExit: the node's log says why"),
     ],
 )
 def test_a_device_that_fails_to_load_is_named(
@@ -105,7 +102,8 @@ def test_a_device_that_fails_to_load_is_named(
     node = serve("--home", home, "--device-path", file.parent).listening()
     try:
         shown = httpx.get(node.url + "/~meta@1.0/devices", headers={"accept": "application/json"})
-        assert reason in shown.json()["failed"][str(file)]
+        assert shown.json()["failed"] == {"bad.py": reason}
+        assert str(tmp_path) not in shown.text
         assert any(str(file) in line for line in node.lines)
     finally:
         assert node.stop() == 0

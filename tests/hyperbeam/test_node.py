@@ -195,7 +195,7 @@ async def test_a_device_that_does_not_start_is_named(start_node: StartNode, tmp_
     folder.mkdir()
     (folder / "more.py").write_text(STOPPING.replace("pass", "raise OSError('no start')"))
     node = await start_node(device_path=[str(folder)])
-    assert node.failures["a@1.0"] == "OSError: no start"
+    assert node.failures["a@1.0"].reason == "OSError: no start"
     reply = await get(node, "/~a@1.0/x", accept="application/json")
     assert reply.status_code == 404
     assert "a@1.0 did not load" in reply.json()["body"]

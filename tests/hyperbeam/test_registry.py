@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,50 @@ def test_folders_files_and_what_is_left_out(tmp_path: Path) -> None:
     found = discover([path], {})
     assert found.devices["a@1.0"].source == f"{path}/good.py"
     assert list(found.failures) == [f"{path}/bad.py"]
-    assert "ZeroDivisionError" in found.failures[f"{path}/bad.py"]
+    failure = found.failures[f"{path}/bad.py"]
+    assert (failure.name, failure.reason) == ("bad.py", "ZeroDivisionError: division by zero")
+
+
+@pytest.mark.parametrize(
+    ("source", "public"),
+    [
+        ("open('/home/someone/secret')", "FileNotFoundError: the node's log says why"),
+        ("import no_such.module", "it needs the module no_such, which is not installed"),
+        (
+            "raise ModuleNotFoundError('/home/someone', name='/home/someone')",
+            "ModuleNotFoundError: the node's log says why",
+        ),
+        ("\ndef broken(:", "SyntaxError in line 2"),
+        ("raise SystemExit('/home/someone')", "SystemExit: the node's log says why"),
+        ("x = 1", "it defines no Device class"),
+        (
+            "from hyperbeam import Device\nclass A(Device):\n    name = 'a'",
+            "A.name is 'a'; write a name such as greeter@1.0",
+        ),
+    ],
+)
+def test_what_anybody_may_know_of_a_failure(tmp_path: Path, source: str, public: str) -> None:
+    path = folder(tmp_path, "x", **{"Bad one": source})
+    failure = discover([path], {}).failures[f"{path}/Bad one.py"]
+    assert (failure.name, failure.public) == ("bad_one.py", public)
+
+
+def test_an_entry_point_that_names_no_device(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "plug_in.py").write_text(GOOD + "\n\nclass B:\n    pass\n")
+    info = tmp_path / "plug_in-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-in\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[hyperbeam.devices]\nother@1.0 = plug_in:A\nb@1.0 = plug_in:B\nc@1.0 = plug_in\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = discover((), {}).failures
+    assert {name: failure.public for name, failure in found.items()} == {
+        "other@1.0": "the class is named 'a@1.0'",
+        "b@1.0": "it is the class B, not a Device class",
+        "c@1.0": "it is the module, not a Device class",
+    }
+    assert all(failure.reason.startswith("plug-in (plug_in") for failure in found.values())
 
 
 def test_one_name_twice_needs_a_choice(tmp_path: Path) -> None:

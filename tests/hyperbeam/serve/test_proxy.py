@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hyperbeam import Device, HyperbeamError, Message, NotFound, Stream, key
+from hyperbeam.about import about
 from hyperbeam.config import load
 from hyperbeam.node import Node
 from hyperbeam.serve.channel import Channel
@@ -43,6 +44,7 @@ class Counter(Device):
         self.closed = True
 
     async def default(self, called: str, base: Any, request: Message) -> str:
+        """Any other."""
         return f"any {called}"
 
     def describe(self) -> Message:
@@ -94,6 +96,8 @@ async def test_keys_are_called_where_the_device_is(ends: Ends) -> None:
 async def test_it_says_of_itself_what_the_device_does(ends: Ends) -> None:
     said, meant = type(ends.proxy), Counter
     assert (said.name, said.__doc__, said.single) == (meant.name, meant.__doc__, True)
+    assert about(said) == about(meant)
+    assert about(said)["default"] == "Any other."
     assert {key.name: (key.doc, key.last) for key in said.keys.values()} == {
         key.name: (key.doc, key.last) for key in meant.keys.values()
     }
