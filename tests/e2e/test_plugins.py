@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from .conftest import GREETER
-from .process import NodeProcess, serve
+from .process import HYPERBEAM, NodeProcess, clean_environment, serve
 
 
 def make_wheel(folder: Path) -> Path:
@@ -38,6 +38,64 @@ def installed(tmp_path: Path) -> Path:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
     subprocess.run([*command, "--target", target, make_wheel(tmp_path)], check=True, timeout=120)
     return target
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """A package as `hyperbeam new-device` writes it."""
+    folder = tmp_path / "written"
+    command = [HYPERBEAM, "new-device", "word-count", "--folder", folder]
+    subprocess.run(command, check=True, timeout=60)
+    return folder
+
+
+def test_a_new_device_is_installed_tested_and_called(
+    home: Path, written: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "site"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    command += ["--no-build-isolation", "--target", str(target), str(written)]
+    subprocess.run(command, check=True, timeout=120)
+    environment = {"PYTHONPATH": str(target)}
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=written,
+        env=clean_environment(**environment),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    assert "3 passed" in tested.stdout
+
+    node = serve("--home", home, env=environment).listening()
+    try:
+        commands = re.findall(r"^curl '(\S+)'$", (written / "README.md").read_text(), re.MULTILINE)
+        said = [httpx.get(node.url + command.partition("8734")[2]).text for command in commands]
+        assert said == ["Hello, Ada", "HELLO"]
+        assert httpx.get(node.url + "/~word-count@1.0/hello").text == "Hello, world"
+        assert httpx.get(node.url + "/~word-count@1.0/shout").status_code == 400
+        devices = httpx.get(
+            node.url + "/~meta@1.0/devices", headers={"accept": "application/json"}
+        ).json()
+        assert devices["failed"] == {}
+        shown = devices["devices"]["word-count@1.0"]
+        assert shown["docs"] == "Greets, and says things loudly."
+        assert shown["keys"]["shout"] == "`text` in capitals: `/~word-count@1.0/shout?text=hello`."
+    finally:
+        assert node.stop() == 0
+
+
+def test_what_is_written_is_in_good_style_and_typed(written: Path) -> None:
+    bin = HYPERBEAM.parent
+    rules = "E,F,W,I,UP,B,C4,SIM,RUF,PTH,PIE,RET"
+    for command in (
+        [bin / "ruff", "check", "--isolated", "--line-length", "100", "--select", rules, "."],
+        [bin / "ruff", "format", "--isolated", "--line-length", "100", "--check", "."],
+        [bin / "mypy", "--strict", "src", "tests"],
+    ):
+        done = subprocess.run(command, cwd=written, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def hello(node: NodeProcess) -> str:
