@@ -12,9 +12,10 @@ MAX_PARTS = 64
 
 
 class Patch(Device):
-    """`patch-from` (or `from`) says where, `patch-to` (or `to`) whereto; both are paths of
-    keys, in the request or else the message; `/` is all of it. `req:a/b` and `base:a/b` say
-    which of the two the source is in; without that it is the message.
+    """Moves messages within a message: from `patch-from` (or `from`) to `patch-to` (or `to`).
+
+    Both are paths of keys, in the request or else the message; `/` is all of it. `req:a/b` and
+    `base:a/b` say which of the two the source is in; without that it is the message.
     """
 
     name = "patch@1.0"

@@ -57,7 +57,7 @@ class Router(Device):
 
     @key
     async def match(self, base: Any, request: Message) -> Message:
-        """The route of `route-path` and where it leads: /~router@1.0/match&route-path=/v1/models
+        """The route of `route-path` and where it leads: /~router@1.0/match?route-path=/v1/models
 
         `target`: the nodes' addresses, in the order in which they would be tried now.
         """
@@ -65,7 +65,7 @@ class Router(Device):
             base.get("route-path") if isinstance(base, dict) else None
         )
         if not isinstance(path, str):
-            raise BadRequest("say which path: &route-path=/v1/models", param="route-path")
+            raise BadRequest("say which path: ?route-path=/v1/models", param="route-path")
         path = "/" + path.lstrip("/")
         route = self.node.routes.require(path, request)
         nodes = order(route, route.nodes, Ask(path, request=request), self.node.dispatch)

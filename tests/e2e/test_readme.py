@@ -38,8 +38,8 @@ def run(text: str, node: NodeProcess, cwd: Path | None = None) -> subprocess.Com
     )
 
 
-def shell(text: str, node: NodeProcess) -> str:
-    done = run(text, node)
+def shell(text: str, node: NodeProcess, cwd: Path | None = None) -> str:
+    done = run(text, node, cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
