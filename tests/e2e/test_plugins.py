@@ -170,6 +170,27 @@ def test_a_device_that_fails_to_load_is_named(
     assert "bad@1.0" in required.lines[-1]
 
 
+def test_workers_tell_the_same_of_devices_and_of_one_that_fails_in_the_supervisor(
+    home: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "devices" / "one.py"
+    file.parent.mkdir()
+    file.write_text(
+        "from hyperbeam import Device\n\n\nclass One(Device):\n    name = 'one@1.0'\n"
+        "    single = True\n\n    async def start(self):\n        raise OSError('/a/secret')\n"
+    )
+    node = serve("--home", home, "--device-path", file.parent, "--workers", "2").listening()
+    try:
+        url = node.url + "/~meta@1.0/devices"
+        shown = [httpx.get(url, headers={"accept": "application/json"}) for _ in range(8)]
+        assert len({one.content for one in shown}) == 1
+        assert shown[0].json()["failed"] == {"one@1.0": "OSError: the node's log says why"}
+        assert "generate" in shown[0].json()["devices"]["snp@1.0"]["keys"]
+    finally:
+        assert node.stop() == 0
+    assert any("/a/secret" in line for line in node.lines)
+
+
 def test_a_device_that_raises_gives_500_with_an_id_that_the_log_has(
     home: Path, tmp_path: Path
 ) -> None:
