@@ -126,12 +126,13 @@ class Reply:
 def render(result: Any, request: Message, link: Linker | None = None) -> Reply:
     """The reply for a result that is not a Stream.
 
-    A message with `content-type` and a `body` of text or bytes is that body (for those who
-    accept msgpack a message like any other), its other plain values are headers but for DEVICE_ONLY ones; a device gives those as
-    `priv["reply-headers"]`, a list of (name, value) pairs. Anything else goes by the
-    request's `accept-codec`, then `accept`: application/json, application/msgpack,
-    device/CODEC, text/html, or headers as upstream writes them (httpsig@1.0): there nested
-    messages are links to what `link` keeps, unless the request says `accept-bundle: true`.
+    A message with `content-type` and a `body` of text or bytes is that body, its other plain
+    values are headers but for DEVICE_ONLY ones; a device gives those as
+    `priv["reply-headers"]`, a list of (name, value) pairs. Anything else, and what is asked for
+    as msgpack, goes by the request's `accept-codec`, then `accept`: application/json,
+    application/msgpack, device/CODEC, text/html, or headers as upstream writes them
+    (httpsig@1.0): there nested messages are links to what `link` keeps, unless the request says
+    `accept-bundle: true`.
     """
     if isinstance(result, dict):
         content = result.get("content-type")
