@@ -31,6 +31,7 @@ class CacheDevice(Device):
 
     name = "cache@1.0"
     Config = CacheConfig
+    changeable = frozenset({"writers"})
 
     @key
     async def read(self, base: Any, request: Message) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, ClassVar
 
 from hyperbeam import Atom, BadRequest, Device, Message, NotFound, commitments, key
@@ -127,6 +127,28 @@ class MessageDevice(Device):
             return False
         return True
 
+    @key
+    async def commit(self, base: Any, request: Message) -> Message:
+        """The message with a commitment by the node's key, for the operator alone.
+
+        `keys`: a list of those that it is for; without it all, but HTTP headers.
+        """
+        order = await self.node.operator.authorize(request)
+        message, head = _as_message(base), _headers_of(request)
+        wanted = order.keys.get("keys", request.get("keys"))
+        names = [wanted] if isinstance(wanted, str) else wanted
+        if names is None:
+            names = sorted(name for name in message if _is_own(name) and name not in head)
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise BadRequest("keys has to be a list of names", param="keys")
+        missing = [name for name in names if name not in message]
+        if missing:
+            raise NotFound(missing[0])
+        committed: Message = await self.node.operator.commit(
+            order, message, [str(name) for name in names]
+        )
+        return committed
+
     def default(self, name: str, base: Any, request: Message) -> Any:
         """The value of the key `name`, in a list of the item with that number from 1."""
         if is_private(name.lower()):
@@ -153,6 +175,16 @@ def _with_path(message: Message, request: Message) -> Message:
     bare = target.partition("?")[0]
     said = private.get("path-header")
     return {**message, "path": said if said in (target, bare) else bare}
+
+
+def _headers_of(request: Message) -> Container[str]:
+    private = request.get("priv")
+    found = private.get("request-headers", ()) if isinstance(private, Mapping) else ()
+    return frozenset(found)
+
+
+def _is_own(name: str) -> bool:
+    return not is_private(name) and name not in ("body", "commitments", "method", "path")
 
 
 def _wanted(request: Message) -> str | list[str] | None:

@@ -7,7 +7,7 @@ import platform
 import time
 from typing import Any
 
-from hyperbeam import Device, Message, NotFound, __version__, key
+from hyperbeam import Device, Message, MethodNotAllowed, NotFound, __version__, key
 from hyperbeam.about import about
 from hyperbeam.verify import jcs
 
@@ -15,7 +15,7 @@ log = logging.getLogger("hyperbeam.devices")
 
 
 class Meta(Device):
-    """Says what runs here; nothing here changes the node."""
+    """Says what runs here, and takes the operator's orders."""
 
     name = "meta@1.0"
 
@@ -24,8 +24,29 @@ class Meta(Device):
 
     @key
     async def info(self, base: Any, request: Message) -> Message:
-        """The node's public settings."""
-        config = self.node.config
+        """The node's public settings. A POST that the operator has signed changes some of them.
+
+        Without settings in it that POST gives those that can change, as they are.
+        """
+        if request.get("method") == "POST":
+            operator = self.node.operator
+            order = await operator.authorize(request)
+            if order.keys:
+                changed: Message = await operator.change(order)
+                return changed
+            return {**self._info(), "settings": operator.settings()}
+        return self._info()
+
+    @key
+    async def claim(self, base: Any, request: Message) -> Message:
+        """Makes who has signed this POST the operator, by the `token` that the node printed."""
+        if request.get("method") != "POST":
+            raise MethodNotAllowed("claim takes a signed POST: see `hyperbeam operator claim`")
+        claimed: Message = await self.node.operator.claim(request)
+        return claimed
+
+    def _info(self) -> Message:
+        config, operator = self.node.config, self.node.operator
         return {
             "node": "hyperbeam-node",
             "version": __version__,
@@ -35,6 +56,9 @@ class Meta(Device):
             "profile": config.profile,
             "started": self._started,
             "store": config.store.kind,
+            "operator": operator.address or "unclaimed",
+            "initialized": "permanent" if operator.permanent else bool(operator.address),
+            "node_history": operator.history,
             "devices": sorted(self.node.devices),
             "routes": [route.describe() for route in self.node.routes.routes],
         }

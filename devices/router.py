@@ -26,7 +26,10 @@ class Router(Device):
 
     @key
     async def routes(self, base: Any, request: Message) -> list[Message]:
-        """Every route, in the order in which they are tried."""
+        """Every route, in the order in which they are tried. A POST by the operator adds one."""
+        if request.get("method") == "POST":
+            order = await self.node.operator.authorize(request)
+            await self.node.operator.add_route(order)
         return [route.describe() for route in self.node.routes.routes]
 
     @key

@@ -147,6 +147,15 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     backend, keeps the log of receipts and looks after the others."""
     devices: dict[str, str] = {}
     """Which distribution or file a device comes from, where two offer one name."""
+    operator: str = ""
+    """The address of who may change the node over HTTP (`hyperbeam operator key` shows one);
+    empty: whoever claims it with the token that it prints at its start."""
+    initialized: Literal["", "permanent"] = ""
+    """`permanent`: nothing changes over HTTP, whoever signs it."""
+    sign_replies: bool = False
+    """Whether replies are signed (RFC 9421) by the node's key; streams never are."""
+    wallet: str = ""
+    """Path of an Arweave wallet (JWK) that signs replies, and commits, instead of that key."""
     hooks: dict[str, Any] = {}
     """What is done to each request, step and response and at the start: by hook a handler or a
     list of them, each a device, device/key, or a table with `device`, `path`, `hook/result`."""
@@ -287,7 +296,7 @@ def _read_environment(environment: Mapping[str, str], file: Mapping[str, Any]) -
             continue
         if variable in _PLAIN_ENVIRONMENT:
             name = _PLAIN_ENVIRONMENT[variable]
-            settings[name] = _value(name, text)
+            settings[name] = from_text(name, text)
             continue
         words = variable[len("HB_") :].lower()
         section, found, name = words.partition("__" if "__" in words else "_")
@@ -296,11 +305,11 @@ def _read_environment(environment: Mapping[str, str], file: Mapping[str, Any]) -
             raise ConfigError(
                 f"{variable}: no such variable; it is HB_<SECTION>_<KEY> or one of {known}"
             )
-        settings.setdefault(section, {})[name] = _value(f"{section}.{name}", text)
+        settings.setdefault(section, {})[name] = from_text(f"{section}.{name}", text)
     return settings
 
 
-def _value(name: str, text: str) -> Any:
+def from_text(name: str, text: str) -> Any:
     """A setting written as text: JSON where it looks like it, parts of a list, or the text."""
     if text[:1] in ("[", "{"):
         try:
@@ -318,7 +327,7 @@ def _nest(flags: Mapping[str, Any]) -> dict[str, Any]:
         if value is None:
             continue
         section, _, name = dotted.rpartition(".")
-        value = _value(dotted, value) if isinstance(value, str) else value
+        value = from_text(dotted, value) if isinstance(value, str) else value
         if section:
             nested.setdefault(section, {})[name] = value
         else:

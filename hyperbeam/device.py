@@ -90,6 +90,7 @@ class Device:
     `grouper(called, base, request)` names calls that are the same: while one is under way the
     others wait for its answer (`grouping.same_call` is one, as a staticmethod).
     `raw_body`: it reads bodies itself, so what a form has in it is not made keys of the request.
+    `changeable`: settings of its section that the operator may change while the node runs.
     `excludes`: keys that its `default` leaves to message@1.0, such as `keys` and `set`.
     """
 
@@ -99,6 +100,7 @@ class Device:
     sealed: ClassVar[bool] = False
     pure: ClassVar[bool] = False
     raw_body: ClassVar[bool] = False
+    changeable: ClassVar[frozenset[str]] = frozenset()
     excludes: ClassVar[frozenset[str]] = frozenset()
     grouper: Callable[[str, Any, Message], Hashable | None] | None = None
     Config: ClassVar[type | None] = None

@@ -5,8 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import ConfigError
+
+if TYPE_CHECKING:
+    from .config import Config
 
 
 def default_home() -> Path:
@@ -14,6 +18,11 @@ def default_home() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_data_dir("hyperbeam"))
+
+
+def home_of(config: Config) -> Path:
+    """The folder that a node of this configuration keeps its own things in."""
+    return Path(config.home) if config.home else default_home()
 
 
 class Home:

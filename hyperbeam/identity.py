@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from .errors import ConfigError
 from .home import write_whole
+from .signers import Ed25519Signer, Signer
 from .verify import signing
 
 FILE = "identity.key"
@@ -61,6 +62,12 @@ class Identity:
             )
         return cls(_read(path, pem), new=new)
 
+    @property
+    def committer(self) -> Signer:
+        """The key as it commits messages: what that signs begins with a quote, so with no
+        context of `sign`."""
+        return Ed25519Signer(self._key)
+
     def sign(self, context: bytes, data: bytes) -> bytes:
         """The 64 bytes of the signature over `context`, a zero byte and `data`."""
         return self._key.sign(signing.signed_input(context, data))
@@ -75,6 +82,11 @@ class PublicIdentity(Identity):
         self.new = False
         self.public = public
         self.address = signing.address(public)
+
+    @property
+    def committer(self) -> Signer:
+        """RuntimeError: the key is in another process."""
+        raise RuntimeError("the identity key is the supervisor's alone")
 
     def sign(self, context: bytes, data: bytes) -> bytes:
         """RuntimeError: the key is in another process."""

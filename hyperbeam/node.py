@@ -9,11 +9,11 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
-from urllib.parse import unquote
 
 from . import declared, registry
 from .access import Access
@@ -23,7 +23,7 @@ from .config import Config, convert
 from .device import Device
 from .errors import ConfigError, HyperbeamError, NotFound
 from .grouping import Groups
-from .home import Home, default_home
+from .home import Home, home_of
 from .hooks import Hooks
 from .http.decoding import is_plain
 from .http.server import Server
@@ -32,33 +32,40 @@ from .http.target import parse_url
 from .http.upstream import Upstream
 from .identity import Identity
 from .keys import AdoptedKeys, Keys
-from .message import Message, is_id
+from .message import Message
+from .observe import logging as log_output
 from .observe.metrics import Metrics
 from .observe.request_id import current
 from .observe.tracing import open_tracing
 from .observe.watch import Watch
+from .operator import Operator
 from .path import Step, parse
 from .receipts import Receipts
 from .resolver import call, resolve_steps
-from .routing import Route, RouteTable, load_routes
+from .routing import Route, RouteTable, load_routes, routes_file
 from .routing.backends import Backends
 from .routing.dispatch import Dispatcher
 from .routing.reload import RouteWatcher
 from .serve.board import Board
 from .serve.counters import Counters, LocalCounters
+from .signers import Signer, read_key
 from .store import LMDBStore, MemoryStore, Recent, Remotes, Store
+from .targets import first_part, is_empty, names_device, own_path, steps_of
 
 RELAY_DEVICE = "relay@1.0"
 RELAY_KEY = "call"
 INDEX = "/~meta@1.0/info"
-METRICS = "metrics@1.0"
 SAVE_USAGE = 10.0
 """Seconds between savings of what API keys have used."""
-METRICS_PATH = "/metrics"
 
 Role = Literal["single", "supervisor", "worker"]
 
 log = logging.getLogger("hyperbeam.node")
+
+
+@dataclass(frozen=True, slots=True)
+class _Configured:
+    config: Any
 
 
 class Node:
@@ -109,6 +116,7 @@ class Node:
         self.devices: dict[str, Device] = {}
         self.groups = Groups()
         self.hooks = Hooks(self, {**self.config.on, **self.config.hooks})
+        self.operator = Operator(self, self.use_config)
         self.failures: dict[str, registry.Failure] = {}
         self.routes = RouteTable([])
         self.watcher: RouteWatcher | None = None
@@ -138,6 +146,11 @@ class Node:
         self._running: list[Device] = []
         self._started = asyncio.Event()
 
+    @cached_property
+    def committer(self) -> Signer:
+        """The key that commits messages and signs replies. Raises ConfigError."""
+        return read_key(self.config.wallet) if self.config.wallet else self.identity.committer
+
     @property
     def identity(self) -> Identity:
         """Who this node is, from its start on."""
@@ -154,12 +167,16 @@ class Node:
                 self.access.restore()
                 await self.server.bind()  # before an identity is made for nothing
             self.keys.open()
+            if self.role != "worker":
+                self.operator.open()
+                if self.config.wallet:
+                    _ = self.committer  # refused now, not at the first reply
             self.receipts.open()
             self._load_devices()
             if self.role != "worker":
                 self.watcher = self._watch_routes()
             self._take_routes(self._read_routes())
-            self._check_routes(self.routes)
+            self.check_routes(self.routes)
             self.hooks.check(self.devices)
             self._declare()
             await self._listen()
@@ -243,7 +260,7 @@ class Node:
         with spend():
             if base is None:
                 return await resolve_steps(self, steps)
-            return await resolve_steps(self, steps[1:] if _is_empty(steps[0]) else steps, base)
+            return await resolve_steps(self, steps[1:] if is_empty(steps[0]) else steps, base)
 
     async def handle(self, request: Message) -> Any:
         """Answer a request from outside: along a route, or by the path's own devices."""
@@ -256,14 +273,14 @@ class Node:
         path = request["path"]
         if not self.hooks.outer:
             return await self._answer(path, request, None)
-        own = path if self._route(path, request) else _own_path(path)
-        changed = await self.hooks.before(_steps(own, request), request)
+        own = path if self._route(path, request) else own_path(path)
+        changed = await self.hooks.before(steps_of(own, request), request)
         result = await self._answer(path, request, changed)
         return await self.hooks.after(request, result)
 
     async def _answer(self, path: str, request: Message, changed: list[Step] | None) -> Any:
         """`changed`: the steps to go, where they are not those of `path`."""
-        if changed is not None and not _is_empty(changed[0]):
+        if changed is not None and not is_empty(changed[0]):
             return await resolve_steps(self, changed)
         if path.partition("?")[0].strip("/") == "":
             headers = [("location", INDEX)]
@@ -271,7 +288,7 @@ class Node:
             return {"status": 302, "content-type": "text/plain", "body": "", "priv": private}
         route = self._route(path, request)
         if route is None:
-            return await resolve_steps(self, changed or _steps(_own_path(path), request))
+            return await resolve_steps(self, changed or steps_of(own_path(path), request))
         info = current()
         if info is not None:
             info.route = route.id
@@ -282,7 +299,7 @@ class Node:
             asked = {**request, **own, "path": RELAY_KEY, "relay-path": path}
             return await call(relay, relay.keys[RELAY_KEY], {}, asked)
         self.device(route.device)
-        steps = changed or _steps(path, request)
+        steps = changed or steps_of(path, request)
         steps[0] = replace(steps[0], device=route.device)
         return await resolve_steps(self, steps)
 
@@ -301,9 +318,34 @@ class Node:
 
         Raises ConfigError for a route to a device that is not there; then nothing changes.
         """
-        self._check_routes(table)
+        self.check_routes(table)
         await asyncio.to_thread(self._declare, table)
         self._take_routes(table)
+
+    def check_config(self, config: Config) -> None:
+        """Raises ConfigError for a section that its device cannot read."""
+        for name in self.devices:
+            section(config, self._found[name])
+
+    async def use_config(self, config: Config) -> None:
+        """Have the settings of `config` that the operator may change count, after a key set that
+        says so. Raises ConfigError; then nothing changes."""
+        sections = {
+            name: section(config, self._found[name])
+            for name, device in self.devices.items()
+            if device.changeable
+        }
+        said = {name: _Configured(own) for name, own in sections.items()}
+        facts = declared.facts(
+            config, self.routes, {**self.devices, **said}, self._found, self.hooks.describe()
+        )
+        await asyncio.to_thread(self.keys.set_node, facts)
+        self.config = config
+        for name, own in sections.items():
+            self.devices[name].config = own
+        self.access.use(config.access)
+        self.server.configure(config.http)
+        log_output.setup(config.print, config.log)
 
     def _take_routes(self, table: RouteTable) -> None:
         self.routes = table
@@ -390,7 +432,7 @@ class Node:
     def _device_of(self, request: Mapping[str, Any]) -> Device | None:
         path = request.get("path", "")
         if names_device(path):
-            name = _first_part(path).partition("~")[2].partition("&")[0]
+            name = first_part(path).partition("~")[2].partition("&")[0]
         else:
             route = self.routes.match(path, request)
             name = route.device if route is not None else ""
@@ -425,7 +467,7 @@ class Node:
                     f"device {name} is required, but does not load: {self._why(name)}"
                 )
 
-    def _check_routes(self, table: RouteTable) -> None:
+    def check_routes(self, table: RouteTable) -> None:
         for route in table.routes:
             if route.device and route.device not in self.devices:
                 why = self._why(route.device)
@@ -465,11 +507,6 @@ class Node:
             raise ConfigError(f"{source}: no device reads the section [{unknown[0]}]")
 
 
-def home_of(config: Config) -> Path:
-    """The folder that a node of this configuration keeps its own things in."""
-    return Path(config.home) if config.home else default_home()
-
-
 def section(config: Config, found: registry.Found) -> Any:
     """A device's section of the configuration; None for a device that has none.
 
@@ -487,39 +524,6 @@ def _section_names(device: str) -> tuple[str, str]:
     name = device.partition("@")[0]
     # The environment names `[receipt-log]` by `_`, as its variables have no dash.
     return name, name.replace("-", "_")
-
-
-def names_device(path: str) -> bool:
-    """Whether a path's first part names a device, an id or a sub-path: such a path has no route."""
-    part = _first_part(path)
-    return "~" in part or part.startswith("(") or is_id(part.partition("&")[0])
-
-
-def _own_path(path: str) -> str:
-    """Where a path leads that no route takes: `/metrics` to the device of that name."""
-    bare, question, query = path.partition("?")
-    return f"/~{METRICS}{question}{query}" if bare == METRICS_PATH else path
-
-
-def routes_file(config: Config) -> Path:
-    """The route table in use: the config's, the working folder's, the checkout's, the default's."""
-    if config.routes:
-        return Path(config.routes)
-    package = Path(__file__).parent
-    for path in (Path("routes.toml"), package.parent / "routes.toml"):
-        if path.is_file() and (path.parent == Path() or (path.parent / "pyproject.toml").is_file()):
-            return path
-    return package / "routing" / "routes.toml"
-
-
-def _steps(path: str, request: Message) -> list[Step]:
-    """The steps of a request from outside. No query replaces its method, or a body it has."""
-    steps = parse(path, request)
-    own = {name: request[name] for name in ("method", "body") if request.get(name)}
-    for step in steps:
-        if step.message.keys() & own.keys():
-            step.message.update(own)
-    return steps
 
 
 def _addresses(nodes: Sequence[str]) -> Sequence[str]:
@@ -540,14 +544,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _first_part(path: str) -> str:
-    return unquote(path.lstrip("/").partition("?")[0].partition("/")[0])
-
-
-def _is_empty(step: Step) -> bool:
-    return not (step.key or step.device or step.id or step.sub)
 
 
 def _store(config: Config, home: Path) -> Store:

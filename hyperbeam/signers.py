@@ -8,13 +8,16 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import json
+from pathlib import Path
 from typing import Any, Protocol
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from .errors import ConfigError
 from .verify.signing import is_weak
 
 ED25519 = "ed25519"
@@ -115,6 +118,27 @@ class RSASigner:
     def sign(self, data: bytes) -> bytes:
         pss = padding.PSS(padding.MGF1(hashes.SHA512()), _SALT)
         return self._key.sign(data, pss, hashes.SHA512())
+
+
+def read_key(file: str) -> Signer:
+    """The key in a file: an Arweave wallet (JWK), or an Ed25519 key in PEM. Raises ConfigError."""
+    path = Path(file)
+    try:
+        data = path.read_bytes()
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise ConfigError(f"the key {path}: cannot be read: {error.strerror}") from None
+    if mode & 0o077:
+        raise ConfigError(f"the key {path} is open to other users: `chmod 600 {path}`")
+    try:
+        if data.lstrip()[:1] == b"{":
+            return RSASigner(json.loads(data))
+        key = serialization.load_pem_private_key(data, None)
+    except (TypeError, ValueError, UnsupportedAlgorithm) as error:
+        raise ConfigError(f"the key {path} cannot be read: {str(error)[:200]}") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ConfigError(f"the key {path} is neither an Ed25519 key nor an Arweave wallet")
+    return Ed25519Signer(key)
 
 
 def address_of(key: bytes) -> str:

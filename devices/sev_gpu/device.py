@@ -105,12 +105,15 @@ class SevGpu(Device):
     async def generate(self, base: Any, request: Message) -> Message:
         """Evidence over `nonce`, 64 hex characters of your own.
 
-        The GPU signs the SHA-256 of `challenge`, which holds the nonce.
+        The GPU signs the SHA-256 of `challenge`, which holds the nonce. By the operator's order it
+        signs `bare`, 64 hex characters, as they are.
         """
         attest = _private(request).get("attest")
         if attest is not None:
             return await self._attest(attest)
         _allow(request, "GET", "POST")
+        if _says(request, "bare") is not None:
+            return await self._bare(request)
         self.node.access.check(request)
         nonce = _nonce_to_sign(base, request)
         keyset = self.node.keys.current.name
@@ -188,6 +191,13 @@ class SevGpu(Device):
         _check_cpu(report, said.get("keyset"))
         return {"nonce": nonce, "batch": place, **report.as_dict()}
 
+    async def _bare(self, request: Message) -> Message:
+        """By the operator's order alone: whoever chooses what is signed can vouch for anything."""
+        order = await self.node.operator.authorize(request)
+        nonce = asked.read_nonce(order.keys.get("bare"))
+        report = await self._queue.each(nonce, order.by)
+        return _reply(_dump({"nonce": nonce, **report.as_dict()}), JSON)
+
     def _judge(self, body: bytes, nonce: str | None) -> verifying.Outcome:
         try:
             question = asked.read(body, nonce)
@@ -218,7 +228,7 @@ def _check_cpu(report: Report, keyset: Any) -> None:
 
 def _nonce_to_sign(base: Any, request: Message) -> str:
     """The caller's nonce, from the body or the query; there is no default."""
-    given = (_in_body(request), request.get("nonce"), _of(base).get("nonce"))
+    given = (_says(request, "nonce"), request.get("nonce"), _of(base).get("nonce"))
     said = [asked.read_nonce(value) for value in given if value is not None]
     if not said:
         raise BadRequest(
@@ -231,14 +241,15 @@ def _nonce_to_sign(base: Any, request: Message) -> str:
     return said[0]
 
 
-def _in_body(request: Message) -> Any:
+def _says(request: Message, name: str) -> Any:
+    """What the body of a request has under `name`."""
     body = _body(request)
     if not body.strip():
         return None
     if len(body) > MAX_ASKED:
         raise TooLarge("a request for evidence has a nonce and nothing else")
     try:
-        return read_object(body, "the body", "invalid-json").get("nonce")
+        return read_object(body, "the body", "invalid-json").get(name)
     except Malformed as error:
         raise BadRequest(error.detail, error="invalid_json") from None
 

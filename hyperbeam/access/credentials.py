@@ -95,6 +95,10 @@ class Access:
         self._any = False
         self._any_until = 0.0
 
+    def use(self, config: AccessConfig) -> None:
+        """Take other settings."""
+        self._config = config
+
     @property
     def required(self) -> bool:
         """Whether requests need a key now."""

@@ -14,6 +14,7 @@ from .init import init
 from .keys import keys
 from .models import models
 from .new_device import new_device
+from .operator import operator
 from .routes import routes
 from .serve import serve
 from .status import status
@@ -32,6 +33,7 @@ cli.add_command(models)
 cli.add_command(keys)
 cli.add_command(routes)
 cli.add_command(init)
+cli.add_command(operator)
 cli.add_command(new_device)
 cli.add_command(verify)
 cli.add_command(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -36,8 +37,21 @@ def address(url: str | None, port: int | None) -> str:
 
 def summary(base: str) -> dict[str, Any]:
     """The node's `~metrics@1.0/summary`. Raises HyperbeamError that says why there is none."""
+    found = ask(base, SUMMARY)
+    if not isinstance(found, dict) or "serving" not in found:
+        raise strange(base)
+    return found
+
+
+def ask(
+    base: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+) -> Any:
+    """What the node answers, as JSON; a POST where there is a body.
+
+    Raises HyperbeamError that says why there is no answer.
+    """
     opener = build_opener(ProxyHandler({}))
-    request = Request(base + SUMMARY, headers={"accept": "application/json"})
+    request = Request(base + path, body, {"accept": "application/json", **(headers or {})})
     try:
         with opener.open(request, timeout=TIMEOUT) as reply:
             found = json.loads(reply.read(_LIMIT))
@@ -50,11 +64,8 @@ def summary(base: str) -> dict[str, Any]:
     except (OSError, HTTPException) as error:
         raise HyperbeamError(f"no node answers at {base}: {_reason(error)}") from None
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or "serving" not in found:
-        raise strange(base)
-    plain: dict[str, Any] = _plain(found)
-    return plain
+        raise strange(base) from None
+    return _plain(found)
 
 
 def strange(base: str) -> HyperbeamError:

@@ -96,7 +96,7 @@ def _store(file: str | None, home: str | None) -> Iterator[KeyStore]:
     """The keys of the node of this configuration; written to its disk in the end."""
     from hyperbeam import config as configuration
     from hyperbeam.access import KeyStore
-    from hyperbeam.node import home_of
+    from hyperbeam.home import home_of
     from hyperbeam.store import LMDBStore
 
     config = configuration.load(file, flags={"home": home})

@@ -43,9 +43,9 @@ def test(path: str, method: str, model: str, body: str, file: str | None) -> Non
 
     Nothing is contacted: all nodes count as up and idle. Exit status 1 where no route matches.
     """
-    from hyperbeam.node import names_device
     from hyperbeam.routing import Ask
     from hyperbeam.routing.strategy import Idle, order
+    from hyperbeam.targets import names_device
 
     table = _load(file)
     path = "/" + path.lstrip("/")
@@ -65,8 +65,7 @@ def test(path: str, method: str, model: str, body: str, file: str | None) -> Non
 
 def _load(file: str | None) -> RouteTable:
     from hyperbeam import config as configuration
-    from hyperbeam.node import routes_file
-    from hyperbeam.routing import load_routes
+    from hyperbeam.routing import load_routes, routes_file
 
     return load_routes(Path(file) if file else routes_file(configuration.load()))
 

@@ -19,6 +19,7 @@ from hyperbeam.config import Config
 from hyperbeam.device import Device
 from hyperbeam.errors import ConfigError
 from hyperbeam.observe import logging as log_output
+from hyperbeam.operator import with_orders
 
 if TYPE_CHECKING:
     from hyperbeam.serve.single import Single
@@ -71,7 +72,7 @@ def serve(
         flags[name.strip()] = value.strip()
 
     def reread() -> Config:
-        return configuration.load(file, flags=flags)
+        return with_orders(configuration.load(file, flags=flags))
 
     config = reread()
     log_output.setup(config.print, config.log)
@@ -123,6 +124,8 @@ async def _run(config: Config, reread: Callable[[], Config]) -> None:
     _say(f"  home    {_shown(node.home)}")
     if config.workers > 1:
         _say(f"  workers {config.workers}")
+    if token := node.operator.token:
+        _say(f"  claim   hyperbeam operator claim {base} --token {token} --key FILE")
     beside = [
         asyncio.create_task(_announce(list(node.devices.values()), base)),
         asyncio.create_task(_reload(service, reload)),

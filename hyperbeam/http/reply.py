@@ -104,6 +104,9 @@ DEVICE_ONLY = frozenset(
 """Headers that a message's plain keys cannot set, only a device by `priv["reply-headers"]`."""
 DEVICE_ONLY_FAMILIES = ("access-control-", "cross-origin-", "proxy-", "sec-", "x-accel-")
 
+ORDERS = frozenset({"/~meta@1.0/claim", "/~meta@1.0/info", "/~router@1.0/routes"})
+"""Paths whose POSTs change the node: no page of another origin reads their replies."""
+
 INERT = frozenset({"application/json", "text/plain", EVENT_STREAM})
 """Media types that a browser shows without running anything of them."""
 
@@ -161,6 +164,8 @@ def render_error(message: Message, error: HyperbeamError, request: Message) -> R
 def preflight(request: Message) -> Reply:
     """204 to OPTIONS: what a browser asks before it lets a page call another origin."""
     headers = cors(request)
+    if not headers:
+        return Reply(204)
     if "access-control-request-headers" not in request:
         headers.append((b"access-control-allow-headers", b"*"))
     headers.append((b"access-control-max-age", b"86400"))
@@ -168,11 +173,20 @@ def preflight(request: Message) -> Reply:
 
 
 def cors(request: Message) -> Headers:
-    """Any page may call; the headers that a preflight asks for are allowed."""
+    """Any page may call, but not as the operator; the headers that a preflight asks for are
+    allowed."""
+    if _is_order(request):
+        return []
     asked = request.get("access-control-request-headers")
     if isinstance(asked, str) and not _UNSAFE.search(asked):
         return [*CORS, (b"access-control-allow-headers", asked.encode())]
     return CORS.copy()
+
+
+def _is_order(request: Message) -> bool:
+    """Whether a request, or what a preflight asks for, is of a kind that the operator signs."""
+    method = request.get("access-control-request-method", request["method"])
+    return method == "POST" and request["path"].partition("?")[0] in ORDERS
 
 
 def device_fields(pairs: Iterable[tuple[str, str]]) -> Headers:

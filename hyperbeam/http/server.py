@@ -10,7 +10,7 @@ import socket
 from collections.abc import Collection, Sequence
 from email.utils import formatdate
 from types import NoneType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
@@ -32,6 +32,9 @@ from .limits import Limits
 from .protocol import NodeProtocol
 from .reply import CORS, JSON, Linker, Reply, preflight, render, render_error
 from .sse import send_stream
+
+if TYPE_CHECKING:
+    from ..config import HTTPConfig
 
 FLUSH = 1.0
 """Seconds that a reply which is already written may take to leave when the server ends."""
@@ -104,6 +107,20 @@ class Server:
         self._state = ServerState()
         self._closed = asyncio.Event()
         self._clock: asyncio.TimerHandle | None = None
+
+    def configure(self, http: HTTPConfig) -> None:
+        """Take the settings that can change while it runs; running requests keep theirs."""
+        self.limits = Limits(
+            http.body_limit,
+            http.header_timeout,
+            http.body_timeout,
+            self.limits.idle_timeout,
+            http.send_timeout,
+        )
+        if self._hosts is not None:
+            self._hosts = Hosts(http.hosts)
+        self._keep_alive_comment = http.keep_alive_comment
+        self._origins = None if "*" in http.cors else Origins(http.cors)
 
     @property
     def port(self) -> int:

@@ -48,7 +48,7 @@ def read(request: Message, *, raw: bool) -> Message:
 
     `raw`: its headers stay text and its body one value. Of a signed message only what is signed
     is kept, with method and path. `priv["signers"]` are the addresses whose signatures hold,
-    `priv["committed"]` the keys that all of them stand for.
+    `priv["committed"]` the keys that all of them stand for, `priv["signatures"]` what each says.
     Raises BadRequest, and Unauthorized naming the signature and what of it fails.
     A key that is named otherwise than by itself counts as no signature.
     """
@@ -67,6 +67,7 @@ def _verified(parts: _Components, *, raw: bool) -> Message:
     if not isinstance(signature, str):
         raise BadSignature("there is a signature-input and no signature")
     signers: dict[str, set[str]] = {}
+    signatures: list[Message] = []
     commitments: Message = {}
     for signed in siginfo.parse(signature, request[INPUT]):
         _check_canonical(signature, signed)
@@ -77,13 +78,14 @@ def _verified(parts: _Components, *, raw: bool) -> Message:
         keys = parts.keys(signed.components)
         if address:
             signers[address] = signers.get(address, keys) & keys
+            signatures.append(_described(signed, keys, address))
         if base is siginfo.base_of_upstream:
             commitments[commitment_id(signed.signature)] = _commitment(signed, keys, address)
     if not signers:
         return message if raw or not commitments else {**message, "commitments": commitments}
     common = frozenset(set.intersection(*signers.values()))
     parts.check_body(common)
-    request["priv"].update(signers=tuple(signers), committed=common)
+    request["priv"].update(signers=tuple(signers), committed=common, signatures=tuple(signatures))
     if raw:
         return message
     kept = {name: value for name, value in message.items() if name in common or name in OF_REQUEST}
@@ -126,6 +128,17 @@ def _check(signed: Signed, parts: _Components) -> tuple[str, Base] | None:
             return (key.address if key else ""), base
         problem = f"{name} does not hold: {_list(signed.components)} are not what was signed"
     raise BadSignature(problem)
+
+
+def _described(signed: Signed, keys: set[str], address: str) -> Message:
+    """One signature of a request: `by`, its `keys`, `created` in seconds, `nonce`."""
+    created = signed.parameters.get("created")
+    return {
+        "by": address,
+        "keys": frozenset(keys),
+        "created": created if type(created) is int else None,
+        "nonce": signed.text("nonce") or None,
+    }
 
 
 def _commitment(signed: Signed, keys: set[str], address: str) -> Message:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from ..config import Config
 from ..errors import HyperbeamError
-from ..node import Node, routes_file
-from ..routing import load_routes
+from ..node import Node
+from ..routing import load_routes, routes_file
 from .settings import differences
 
 log = logging.getLogger("hyperbeam.node")

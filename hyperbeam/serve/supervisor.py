@@ -18,12 +18,12 @@ import msgspec
 from .. import declared
 from ..config import Config
 from ..errors import ConfigError, HyperbeamError, Unavailable
-from ..home import Home
+from ..home import Home, home_of
 from ..keys import LiveKeySet
 from ..message import Message
-from ..node import Node, home_of, routes_file, section
+from ..node import Node, section
 from ..observe import logging as log_output
-from ..routing import RouteTable, load_routes
+from ..routing import RouteTable, load_routes, routes_file
 from .counters import SharedCounters
 from .crew import Crew, Given
 from .proxy import CALL, DESCRIBE, answer_call, answer_describe
@@ -95,7 +95,7 @@ class SupervisorNode(Node):
     ) -> dict[str, Any]:
         """What key sets say of a node with these settings and routes."""
         devices: dict[str, declared.Configured] = {**self.devices, **in_workers}
-        return declared.facts(config, table, devices, self._found)
+        return declared.facts(config, table, devices, self._found, self.hooks.describe())
 
     def take(self, config: Config, table: RouteTable, in_workers: dict[str, Configured]) -> None:
         """Have new settings and routes count, after a key set that says so."""
@@ -129,6 +129,7 @@ class Supervisor:
             {
                 CALL: lambda asked: answer_call(self.node, asked),
                 DESCRIBE: lambda name: answer_describe(self.node, name),
+                "operator": lambda asked: self.node.operator.answer(asked),
             },
             {
                 "stored": lambda _: self.node.receipts.stored_elsewhere(),
@@ -160,6 +161,7 @@ class Supervisor:
         node.receipts.flush_elsewhere = crew.flush
         node.receipts.on_damage = node.receipts.damaged_elsewhere
         node.metrics.others = crew.snapshots
+        node.operator.apply = self._change
         try:
             try:
                 await node.start()
@@ -198,7 +200,7 @@ class Supervisor:
         What is wrong is refused with a line in the log, and all stays as it was.
         """
         try:
-            later = await self._renew()
+            later = await self._renew(self._reread())
         except HyperbeamError as error:
             log.error("not reloaded, all goes on as it was: %s", error.detail)
             return
@@ -207,13 +209,18 @@ class Supervisor:
         await self._crew.follow()
         log.info("reloaded: %d workers serve by the new settings", self.node.config.workers)
 
-    async def _renew(self) -> list[str]:
+    async def _change(self, config: Config) -> None:
+        """Settings that the operator has changed. Raises HyperbeamError; then all is as it was."""
+        await self._renew(config)
+        await self._crew.follow()
+
+    async def _renew(self, wanted: Config) -> list[str]:
         """The names of new settings that need a restart. Raises HyperbeamError."""
         node = self.node
-        config, later = merged(node.config, self._reread(), node.fixed_sections)
+        config, later = merged(node.config, wanted, node.fixed_sections)
         in_workers = node.sections(config)
         table = await asyncio.to_thread(load_routes, routes_file(config))
-        node._check_routes(table)
+        node.check_routes(table)
         facts = await asyncio.to_thread(node.facts, config, table, in_workers)
         live = await asyncio.to_thread(node.keys.prepare, facts)
         await self._crew.renew(self._given_with(config, live, table))

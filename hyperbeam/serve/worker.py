@@ -66,6 +66,7 @@ class WorkerNode(Node):
         super().__init__(config, "worker", counters=self.shared)
         self.metrics.role = f"worker {given['number']}"
         self.receipts.elsewhere = lambda id: channel.call("receipt", id)
+        self.operator.elsewhere = lambda asked: channel.call("operator", asked)
         self.receipts.on_stored = lambda: channel.tell("stored")
         self.receipts.on_damage = lambda number: channel.tell("damaged", number)
         for name, value in given["board"].items():

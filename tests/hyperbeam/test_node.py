@@ -7,7 +7,8 @@ import pytest
 from hyperbeam import BadRequest, ConfigError, Message, NotFound
 from hyperbeam.config import load
 from hyperbeam.errors import HyperbeamError
-from hyperbeam.node import Node, names_device
+from hyperbeam.node import Node
+from hyperbeam.targets import names_device
 
 from .conftest import StartNode
 

@@ -1,0 +1,106 @@
+"""Which settings the operator may change while the node runs, and the configuration with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..config import Config, convert, from_text
+from ..errors import BadRequest, Forbidden
+from ..home import home_of
+from ..message import Message
+from . import state
+
+if TYPE_CHECKING:
+    from ..device import Device
+
+_OPEN: Mapping[str, frozenset[str]] = {
+    "access": frozenset({"required", "open"}),
+    "http": frozenset(
+        {
+            "body_limit",
+            "body_timeout",
+            "cors",
+            "header_timeout",
+            "hosts",
+            "keep_alive_comment",
+            "send_timeout",
+        }
+    ),
+    "log": frozenset({"access", "format", "level"}),
+}
+_ALONE = frozenset({"print"})
+
+
+def changeable(sections: Mapping[str, frozenset[str]]) -> list[str]:
+    """The dotted names of all such settings; `sections` are those of the devices' own."""
+    named = {**_OPEN, **sections}
+    return sorted([*_ALONE, *(f"{name}.{key}" for name, keys in named.items() for key in keys)])
+
+
+def values(config: Config, names: list[str], devices: Mapping[str, Device]) -> dict[str, Any]:
+    """What the settings `names` are now."""
+    own = {name.partition("@")[0]: device.config for name, device in devices.items()}
+    found: dict[str, Any] = {}
+    for dotted in names:
+        section, dot, name = dotted.partition(".")
+        place = getattr(config, section, None) or own.get(section)
+        value = getattr(place, name) if dot else place
+        plain = msgspec.to_builtins(value)
+        found[dotted] = list(plain) if isinstance(plain, tuple) else plain
+    return found
+
+
+def flattened(wanted: Message, names: list[str]) -> dict[str, Any]:
+    """What is wanted by dotted name. Raises BadRequest or Forbidden naming what may not change."""
+    found: dict[str, Any] = {}
+    known = {*Config.__struct_fields__} - {"sections", "file"}
+    for name, value in _flat(wanted):
+        if name not in names:
+            section = name.partition(".")[0]
+            may = f"these may change over HTTP: {', '.join(names)}"
+            if section in known or any(one.startswith(f"{section}.") for one in names):
+                raise Forbidden(f"{name} is set in hyperbeam.toml alone; {may}", param=name)
+            raise BadRequest(f"there is no setting {name[:100]!r}; {may}", param=name[:100])
+        if name in found:
+            raise BadRequest(f"{name} is said twice", param=name)
+        found[name] = from_text(name, value) if isinstance(value, str) else value
+    return found
+
+
+def overlaid(config: Config, settings: Mapping[str, Any]) -> Config:
+    """`config` with `settings` by dotted name. Raises ConfigError for a value that cannot be."""
+    values = msgspec.to_builtins(config)
+    for dotted, value in settings.items():
+        section, dot, name = dotted.partition(".")
+        if not dot:
+            values[dotted] = value
+        elif section in Config.__struct_fields__:
+            values[section] = {**values[section], name: value}
+        else:
+            values["sections"] = {
+                **values["sections"],
+                section: {**values["sections"].get(section, {}), name: value},
+            }
+    return convert(values, Config, "the operator's settings")
+
+
+def with_orders(config: Config) -> Config:
+    """`config` with what the operator has changed while a node of that home ran.
+
+    Raises ConfigError.
+    """
+    changed = state.load(home_of(config)).settings
+    return overlaid(config, changed) if changed else config
+
+
+def _flat(wanted: Message) -> Iterator[tuple[str, Any]]:
+    for name, value in wanted.items():
+        if isinstance(value, dict):
+            for inner, own in value.items():
+                yield f"{name}.{inner.replace('-', '_')}", own
+        else:
+            section, dot, inner = name.partition(".")
+            yield (f"{section}.{inner.replace('-', '_')}" if dot else name), value
