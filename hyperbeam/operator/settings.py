@@ -46,7 +46,7 @@ def values(config: Config, names: list[str], devices: Mapping[str, Device]) -> d
     found: dict[str, Any] = {}
     for dotted in names:
         section, dot, name = dotted.partition(".")
-        place = getattr(config, section, None) or own.get(section)
+        place = getattr(config, section) if hasattr(config, section) else own[section]
         value = getattr(place, name) if dot else place
         plain = msgspec.to_builtins(value)
         found[dotted] = list(plain) if isinstance(plain, tuple) else plain

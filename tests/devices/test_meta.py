@@ -33,7 +33,7 @@ async def test_every_device_is_shown_with_its_keys(node: Node) -> None:
     shown = (await ask(node, "/~meta@1.0/devices"))["devices"]
     assert set(shown) == set(node.devices)
     assert list(shown) == sorted(shown)
-    assert shown["meta@1.0"]["keys"]["info"] == "The node's public settings."
+    assert shown["meta@1.0"]["keys"]["build"] == "Which software this is."
     assert shown["message@1.0"]["default"].startswith("The value of the key")
     for name, device in shown.items():
         assert (device["name"], device["version"]) == (name, name.partition("@")[2])
@@ -75,7 +75,7 @@ async def test_devices_as_a_page(node: Node) -> None:
     node.failures["b@1.0"] = Failure("b@1.0", "", "<b>why</b>")
     page = (await fetch(node, "/~meta@1.0/devices", accept="text/html")).text
     assert "<th>meta@1.0" in page
-    assert "<pre>The node&#x27;s public settings.</pre>" in page
+    assert "takes the operator&#x27;s orders." in page
     assert "&lt;b&gt;why&lt;/b&gt;" in page
 
 
