@@ -26,8 +26,8 @@ from .signers import HMAC, PublicKey, Signer
 
 DEVICE = "httpsig@1.0"
 MAX_COMMITMENTS = 32
-_KEY = b"ao"
-_KEYID = "ao"
+KEY = b"ao"
+KEYID = "ao"
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f"\\%]')
 _PARAMETERS = ("bundle", "created", "expires", "nonce", "tag")
 
@@ -128,8 +128,8 @@ def commit(
         signature = signer.sign(_base(message, one).encode())
         one["signature"] = encoded(signature)
         found[commitment_id(signature)] = one
-    one = {"commitment-device": DEVICE, "type": HMAC, "keyid": _KEYID, "committed": keys}
-    mac = hmac.new(_KEY, _base(message, one).encode(), hashlib.sha256).digest()
+    one = {"commitment-device": DEVICE, "type": HMAC, "keyid": KEYID, "committed": keys}
+    mac = hmac.new(KEY, _base(message, one).encode(), hashlib.sha256).digest()
     found[encoded(mac)] = {**one, "signature": encoded(mac)}
     return {**message, "commitments": found}
 
@@ -160,11 +160,11 @@ def label(signature: bytes) -> str:
 
 def is_hmac(signed: Signed) -> bool:
     """Whether it is upstream's HMAC, which everybody can make: it names a message, nobody."""
-    return signed.text("alg") == HMAC and signed.text("keyid") == _KEYID
+    return signed.text("alg") == HMAC and signed.text("keyid") == KEYID
 
 
 def mac_holds(signature: bytes, data: bytes) -> bool:
-    return hmac.compare_digest(signature, hmac.new(_KEY, data, hashlib.sha256).digest())
+    return hmac.compare_digest(signature, hmac.new(KEY, data, hashlib.sha256).digest())
 
 
 def as_signed(message: Message, commitment: Message) -> Signed:
@@ -202,7 +202,7 @@ def _check(message: Message, id: str, commitment: Message) -> None:
     if commitment_id(signature) != id:
         raise BadSignature(f"the commitment {id[:64]} has not that id")
     data = _base(message, commitment).encode()
-    if alg == HMAC and keyid == _KEYID:
+    if alg == HMAC and keyid == KEYID:
         if commitment.get("committer") is not None or not mac_holds(signature, data):
             raise BadSignature(f"the HMAC {id[:64]} does not hold")
         return
@@ -229,7 +229,7 @@ def _headers(message: Message, keys: Iterable[str], bundle: bool) -> dict[str, b
 
 def _id(tabm: Tabm) -> str:
     headers = _with_digest(_linked(tabm))
-    mac = hmac.new(_KEY, _signature_base(headers), hashlib.sha256).digest()
+    mac = hmac.new(KEY, _signature_base(headers), hashlib.sha256).digest()
     return encoded(mac)
 
 

@@ -28,6 +28,7 @@ from .hooks import Hooks
 from .http.decoding import is_plain
 from .http.server import Server
 from .http.signed import INPUT, read
+from .http.signing import signatures
 from .http.target import parse_url
 from .http.upstream import Upstream
 from .identity import Identity
@@ -138,6 +139,7 @@ class Node:
             proxies=http.trusted_proxies,
             # What one of several processes keeps, the others do not have.
             link=self.cache.keep if role == "single" else None,
+            sign=self.sign_reply if self.config.sign_replies else None,
             watch=Watch(self.metrics, access=_access(self.config), tracing=self.tracing),
         )
         self._measure()
@@ -326,6 +328,10 @@ class Node:
         """Raises ConfigError for a section that its device cannot read."""
         for name in self.devices:
             section(config, self._found[name])
+
+    async def sign_reply(self, fields: dict[str, str], tag: str) -> dict[str, str]:
+        """`signature` and `signature-input` by the node over header fields of a reply."""
+        return await asyncio.to_thread(signatures, fields, tag, self.committer)
 
     async def use_config(self, config: Config) -> None:
         """Have the settings of `config` that the operator may change count, after a key set that

@@ -31,6 +31,7 @@ from .hosts import Hosts
 from .limits import Limits
 from .protocol import NodeProtocol
 from .reply import CORS, JSON, Linker, Reply, preflight, render, render_error
+from .signing import Sign, sign
 from .sse import send_stream
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Server:
     stream before a comment, 0 for none. `hosts`: the names beside localhost's own that a
     request may come under, None for any. `watch` follows the requests. `cors`: origins whose
     pages may read replies. `proxies`: networks whose x-forwarded-for is believed. `link` keeps
-    the nested messages of replies, which are links then.
+    the nested messages of replies, which are links then. `sign` signs replies that are no stream.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Server:
         cors: Collection[str] = ("*",),
         proxies: Collection[str] = (),
         link: Linker | None = None,
+        sign: Sign | None = None,
     ) -> None:
         self.handler = handler
         self.host = host
@@ -97,6 +99,7 @@ class Server:
         self.watch = watch or Watch(Metrics())
         self.app: ASGIApp = self.__call__
         self._link = link
+        self._sign = sign
         self._port = port
         self._hosts = None if hosts is None else Hosts(hosts)
         self._keep_alive_comment = keep_alive_comment
@@ -236,6 +239,8 @@ class Server:
                 reply = await self._answer(request, send, info)
             except Exception as error:
                 reply = self._error_reply(error, request)
+            if reply is not None and self._sign is not None:
+                reply = await self._signed(reply, request)
             if reply is not None:
                 info.status, info.size = reply.status, len(reply.body)
                 reply.headers.append(header(info.id))
@@ -276,6 +281,15 @@ class Server:
             watch=StreamWatch(info, self.watch.metrics),
         )
         return None
+
+    async def _signed(self, reply: Reply, request: Message) -> Reply:
+        """`reply` with the node's signature, or an error where there is none to be had."""
+        assert self._sign is not None
+        try:
+            await sign(reply, request["priv"].get("hashpath") or "", self._sign)
+        except Exception as error:
+            return self._error_reply(error, request)
+        return reply
 
     def refusal(self, error: HyperbeamError, scope: Scope | None) -> bytes:
         """The whole reply for an error met before the app, closing the connection.

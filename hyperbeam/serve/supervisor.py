@@ -129,6 +129,7 @@ class Supervisor:
             {
                 CALL: lambda asked: answer_call(self.node, asked),
                 DESCRIBE: lambda name: answer_describe(self.node, name),
+                "sign-reply": lambda asked: self.node.sign_reply(*asked),
                 "operator": lambda asked: self.node.operator.answer(asked),
             },
             {

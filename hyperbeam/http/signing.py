@@ -1,0 +1,79 @@
+"""Replies signed by the node, as upstream signs them: by a key, and by the HMAC that names them.
+
+Signed are the status, the type and digest of the body, and the keys of the message; not what is
+of the hop, of browsers, or of this one reply's delivery.
+Source: RFC 9421; upstream dev_codec_httpsig:commit/3, hb_http:reply/4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+
+from ..codecs import siginfo
+from ..codecs.siginfo import MAX_COMPONENTS, Fields, Signed
+from ..commitments import KEY, KEYID, label
+from ..signers import HMAC, Signer
+from .reply import DEVICE_ONLY_FAMILIES, OWN, Reply
+
+Sign = Callable[[dict[str, str], str], Awaitable[dict[str, str]]]
+"""Gives `signature` and `signature-input` over header fields, with a tag ("" for none)."""
+
+_UNSIGNED = OWN | {
+    "cache-control",
+    "content-security-policy",
+    "date",
+    "hashpath",
+    "retry-after",
+    "server",
+    "signature",
+    "signature-input",
+    "vary",
+    "via",
+}
+
+
+def fields_to_sign(reply: Reply) -> dict[str, str] | None:
+    """The header fields of `reply` that are signed; None for one that is signed already."""
+    found: dict[str, str] = {}
+    twice: set[str] = set()
+    for raw_name, raw_value in reply.headers:
+        name = raw_name.decode("ascii")
+        if name == "signature-input":
+            return None
+        if name in _UNSIGNED or name.startswith(DEVICE_ONLY_FAMILIES):
+            continue
+        twice |= {name} & found.keys()
+        found[name] = raw_value.decode("latin-1")
+    kept = {name: value for name, value in found.items() if name not in twice}
+    return dict(sorted(kept.items())[:MAX_COMPONENTS])
+
+
+async def sign(reply: Reply, tag: str, by: Sign) -> None:
+    """Add the headers `signature` and `signature-input` to `reply`."""
+    fields = fields_to_sign(reply)
+    if fields:
+        for name, value in (await by(fields, tag)).items():
+            reply.headers.append((name.encode("ascii"), value.encode("ascii")))
+
+
+def signatures(fields: Mapping[str, str], tag: str, signer: Signer) -> dict[str, str]:
+    """`signature` and `signature-input` over `fields` by `signer` and by HMAC."""
+    own: dict[str, str | int] = {"alg": signer.alg, "keyid": signer.keyid}
+    if tag:
+        own["tag"] = tag
+    made = Fields()
+    for parameters, signing in (
+        (own, signer.sign),
+        ({"alg": HMAC, "keyid": KEYID}, _mac),
+    ):
+        components = tuple(map(siginfo.component, sorted(fields)))
+        unsigned = Signed("", components, parameters, b"")
+        signature = signing(siginfo.base_of_upstream(unsigned, fields.get).encode("latin-1"))
+        made.add(Signed(label(signature), components, parameters, signature))
+    return made.headers()
+
+
+def _mac(data: bytes) -> bytes:
+    return hmac.new(KEY, data, hashlib.sha256).digest()
