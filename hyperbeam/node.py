@@ -9,7 +9,7 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -22,12 +22,11 @@ from .cache import Cache
 from .config import Config, convert
 from .device import Device
 from .errors import ConfigError, HyperbeamError, NotFound
+from .front import Front
 from .grouping import Groups
 from .home import Home, home_of
 from .hooks import Hooks
-from .http.decoding import is_plain
 from .http.server import Server
-from .http.signed import INPUT, read
 from .http.signing import signatures
 from .http.target import parse_url
 from .http.upstream import Upstream
@@ -36,14 +35,13 @@ from .keys import AdoptedKeys, Keys
 from .message import Message
 from .observe import logging as log_output
 from .observe.metrics import Metrics
-from .observe.request_id import current
 from .observe.tracing import open_tracing
 from .observe.watch import Watch
 from .operator import Operator
-from .path import Step, parse
+from .path import parse
 from .receipts import Receipts
-from .resolver import call, resolve_steps
-from .routing import Route, RouteTable, load_routes, routes_file
+from .resolver import resolve_steps
+from .routing import RouteTable, load_routes, routes_file
 from .routing.backends import Backends
 from .routing.dispatch import Dispatcher
 from .routing.reload import RouteWatcher
@@ -51,11 +49,8 @@ from .serve.board import Board
 from .serve.counters import Counters, LocalCounters
 from .signers import Signer, read_key
 from .store import LMDBStore, MemoryStore, Recent, Remotes, Store
-from .targets import first_part, is_empty, names_device, own_path, steps_of
+from .targets import is_empty
 
-RELAY_DEVICE = "relay@1.0"
-RELAY_KEY = "call"
-INDEX = "/~meta@1.0/info"
 SAVE_USAGE = 10.0
 """Seconds between savings of what API keys have used."""
 
@@ -118,6 +113,7 @@ class Node:
         self.groups = Groups()
         self.hooks = Hooks(self, {**self.config.on, **self.config.hooks})
         self.operator = Operator(self, self.use_config)
+        self._front = Front(self)
         self.failures: dict[str, registry.Failure] = {}
         self.routes = RouteTable([])
         self.watcher: RouteWatcher | None = None
@@ -267,53 +263,11 @@ class Node:
     async def handle(self, request: Message) -> Any:
         """Answer a request from outside: along a route, or by the path's own devices."""
         await self._started.wait()
-        signed = INPUT in request
-        if signed or not is_plain(request):
-            raw = self._takes_raw(request)
-            if signed or not raw:
-                request = await asyncio.to_thread(read, request, raw=raw)
-        path = request["path"]
-        if not self.hooks.outer:
-            return await self._answer(path, request, None)
-        own = path if self._route(path, request) else own_path(path)
-        changed = await self.hooks.before(steps_of(own, request), request)
-        result = await self._answer(path, request, changed)
-        return await self.hooks.after(request, result)
-
-    async def _answer(self, path: str, request: Message, changed: list[Step] | None) -> Any:
-        """`changed`: the steps to go, where they are not those of `path`."""
-        if changed is not None and not is_empty(changed[0]):
-            return await resolve_steps(self, changed)
-        if path.partition("?")[0].strip("/") == "":
-            headers = [("location", INDEX)]
-            private = {"reply-headers": headers}
-            return {"status": 302, "content-type": "text/plain", "body": "", "priv": private}
-        route = self._route(path, request)
-        if route is None:
-            return await resolve_steps(self, changed or steps_of(own_path(path), request))
-        info = current()
-        if info is not None:
-            info.route = route.id
-        log.debug("%s takes the route %s", path.partition("?")[0][:500], route.template)
-        if not route.device:
-            relay = self.device(RELAY_DEVICE)
-            own = changed[0].message if changed else {}
-            asked = {**request, **own, "path": RELAY_KEY, "relay-path": path}
-            return await call(relay, relay.keys[RELAY_KEY], {}, asked)
-        self.device(route.device)
-        steps = changed or steps_of(path, request)
-        steps[0] = replace(steps[0], device=route.device)
-        return await resolve_steps(self, steps)
+        return await self._front.answer(request)
 
     def render_error(self, error: HyperbeamError, request: Message) -> Message:
         """The reply for `error`: by the device of the path or its route, else our own shape."""
-        device = self._device_of(request)
-        message = device.render_error(error) if device is not None else None
-        if message is None:
-            message = {"status": error.status, "error": error.error, "body": error.detail}
-            if error.param:
-                message["param"] = error.param
-        return {**message, **error.headers}
+        return self._front.render_error(error, request)
 
     async def use_routes(self, table: RouteTable) -> None:
         """Have `table` take the place of the routes, after a key set that says so.
@@ -424,25 +378,6 @@ class Node:
         metrics.nodes = self.dispatch.nodes
         if isinstance(self.store, LMDBStore):
             self.store.committed = metrics.committed
-
-    def _route(self, path: str, request: Mapping[str, Any]) -> Route | None:
-        return None if names_device(path) else self.routes.match(path, request)
-
-    def _takes_raw(self, request: Message) -> bool:
-        """Whether what a request leads to reads its body itself, as a route's nodes do."""
-        path = request["path"]
-        if self._route(path, request) is not None:
-            return True
-        return any(name in path for name, device in self.devices.items() if device.raw_body)
-
-    def _device_of(self, request: Mapping[str, Any]) -> Device | None:
-        path = request.get("path", "")
-        if names_device(path):
-            name = first_part(path).partition("~")[2].partition("&")[0]
-        else:
-            route = self.routes.match(path, request)
-            name = route.device if route is not None else ""
-        return self.devices.get(name)
 
     async def _start_devices(self) -> None:
         for name, device in list(self.devices.items()):
