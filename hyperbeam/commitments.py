@@ -179,6 +179,29 @@ def as_signed(message: Message, commitment: Message) -> Signed:
     return Signed(label(signature), tuple(sorted(map(_safe, headers))), parameters, signature)
 
 
+def as_commitments(signed: Iterable[Signed]) -> Message:
+    """What signatures of an HTTP message say, as the key `commitments` has it; nothing is checked.
+
+    The committer of a key that is not known here is none.
+    """
+    found: Message = {}
+    for one in signed:
+        keys = [name.removesuffix(LINK_SUFFIX) for name in one.components if name != "ao-types"]
+        said: Message = {
+            **one.parameters,
+            "commitment-device": DEVICE,
+            "type": one.text("alg"),
+            "committed": ["body" if key == "content-digest" else key for key in keys],
+            "signature": encoded(one.signature),
+        }
+        said.pop("alg", None)
+        key = None if is_hmac(one) else PublicKey.of("", one.text("keyid"))
+        if key is not None:
+            said["committer"] = key.address
+        found[commitment_id(one.signature)] = said
+    return found
+
+
 def keys_of(commitment: Message) -> list[str]:
     """The keys that a commitment is for."""
     keys = commitment.get("committed")

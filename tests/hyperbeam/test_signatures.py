@@ -11,18 +11,16 @@ from hyperbeam import Message
 from hyperbeam.codecs import httpsig, siginfo
 from hyperbeam.codecs.siginfo import BadSignature, Signed
 from hyperbeam.commitments import (
+    as_commitments,
     commit,
-    commitment_id,
     commitments,
     committed,
     committers,
-    encoded,
-    is_hmac,
     message_id,
     unsigned_id,
     verify,
 )
-from hyperbeam.signers import Ed25519Signer, PublicKey
+from hyperbeam.signers import Ed25519Signer
 
 from .codecs.strategies import messages
 from .codecs.wire import request
@@ -40,22 +38,8 @@ OTHER = Ed25519Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33))))
 def read(number: str) -> Message:
     """A captured request as a committed message."""
     headers, body = request(number)
-    message = httpsig.decode(headers, body)
-    found: dict[str, Message] = {}
-    for signed in siginfo.parse(headers["signature"], headers["signature-input"]):
-        keys = [key.removesuffix("+link") for key in signed.components if key != "ao-types"]
-        one: Message = {
-            "type": signed.text("alg"),
-            "keyid": signed.text("keyid"),
-            "committed": ["body" if key == "content-digest" else key for key in keys],
-            "signature": encoded(signed.signature),
-        }
-        if not is_hmac(signed):
-            key = PublicKey.of("", one["keyid"])
-            assert key is not None
-            one["committer"] = key.address
-        found[commitment_id(signed.signature)] = one
-    return {**message, "commitments": found}
+    signed = siginfo.parse(headers["signature"], headers["signature-input"])
+    return {**httpsig.decode(headers, body), "commitments": as_commitments(signed)}
 
 
 @pytest.mark.parametrize("number", IDS)

@@ -9,10 +9,8 @@ import pytest
 from hyperbeam.codecs import httpsig, siginfo
 from hyperbeam.codecs.siginfo import BadSignature
 from hyperbeam.commitments import (
-    commitment_id,
+    as_commitments,
     committers,
-    encoded,
-    is_hmac,
     mac_holds,
     verify,
 )
@@ -24,23 +22,8 @@ from ..conftest import StartNode
 def message_of(reply: httpx.Response) -> dict[str, Any]:
     """A signed reply as a committed message, as an upstream node reads it."""
     headers = dict(reply.headers)
-    found = {}
-    for signed in siginfo.parse(headers["signature"], headers["signature-input"]):
-        keys = [name for name in signed.components if name != "ao-types"]
-        one = {
-            "type": signed.text("alg"),
-            "keyid": signed.text("keyid"),
-            "committed": ["body" if name == "content-digest" else name for name in keys],
-            "signature": encoded(signed.signature),
-        }
-        if signed.text("tag"):
-            one["tag"] = signed.text("tag")
-        if not is_hmac(signed):
-            key = PublicKey.of("", signed.text("keyid"))
-            assert key is not None
-            one["committer"] = key.address
-        found[commitment_id(signed.signature)] = one
-    return {**httpsig.decode(headers, reply.content), "commitments": found}
+    signed = siginfo.parse(headers["signature"], headers["signature-input"])
+    return {**httpsig.decode(headers, reply.content), "commitments": as_commitments(signed)}
 
 
 def base_holds(reply: httpx.Response, changed: dict[str, str] | None = None) -> list[bool]:
