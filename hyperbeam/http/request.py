@@ -9,7 +9,6 @@ from ..message import Message, is_private
 
 BUNDLE = "accept-bundle"
 """Whether nested messages come as they are, not as links; false unless the head says it."""
-_BUNDLE = frozenset({BUNDLE})
 CREDENTIALS = frozenset({"authorization", "cookie", "x-api-key"})
 HOP_BY_HOP = frozenset(
     {
@@ -55,7 +54,8 @@ def build(scope: Scope, body: bytes, proxies: Proxies | None = None) -> Message:
     query = scope["query_string"]
     path = scope["raw_path"]
     message: Message = dict(headers)
-    message.setdefault(BUNDLE, False)
+    if BUNDLE not in message:
+        message[BUNDLE] = False
     message["method"] = scope["method"]
     said = message.get("path")
     message["path"] = target = (path + b"?" + query if query else path).decode("ascii")
@@ -63,7 +63,7 @@ def build(scope: Scope, body: bytes, proxies: Proxies | None = None) -> Message:
     message["priv"] = {
         "headers": credentials,
         "client": peer if proxies is None else proxies.client(peer, headers),
-        "request-headers": frozenset(headers) | _BUNDLE,
+        "request-headers": frozenset((*headers, BUNDLE)),
         "target": target,
     }
     if said is not None:
