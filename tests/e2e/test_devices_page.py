@@ -1,28 +1,22 @@
 """docs/devices.md says what there is, and each of its examples prints what it says there."""
 
-import json
 import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hyperbeam.about import about
 from hyperbeam.registry import discover
 
+from .pages import check, examples
 from .process import ROOT, NodeProcess
-from .test_readme import shell
 
 PAGE = (ROOT / "docs" / "devices.md").read_text()
 EVERY = PAGE.partition("\n## Every device\n")[2]
 SECTIONS = dict(re.findall(r"^#### (\S+)\n\n(.*?)(?=^#{2,4} |\Z)", EVERY, re.MULTILINE | re.DOTALL))
-EXAMPLES = re.findall(
-    r"^```sh\n(curl .*?|\w+=.*?)^```\n(?:\n```(text|json)\n(.*?)^```\n)?",
-    PAGE,
-    re.MULTILINE | re.DOTALL,
-)
+EXAMPLES = examples(PAGE)
 RUN_BY = {"hyperbeam new-device greeter\n": "tests/e2e/test_plugins.py, with another name"}
 DEVICES = {
     name: found.device
@@ -62,12 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_example_prints_what_the_page_shows(
     node: NodeProcess, folder: Path, command: str, kind: str, shown: str
 ) -> None:
-    printed = shell(command, node, folder)
-    if kind == "json":
-        assert_like(json.loads(printed), json.loads(shown))
-    else:
-        assert kind == "text", "an example without what it prints"
-        assert re.fullmatch(_pattern(shown.strip()), printed.strip(), re.DOTALL), printed
+    check(node, folder, command, kind, shown)
 
 
 def test_every_block_of_commands_is_run() -> None:
@@ -115,33 +104,6 @@ def section(name: str) -> str:
     docs, lines = described(name)
     items = [_wrapped(f"- {key}: {text}", "  ") for key, text in lines.items()]
     return "\n".join([_wrapped(docs), "", *items, ""])
-
-
-def assert_like(value: Any, shown: Any) -> None:
-    """`value` is what is shown. `...` in a text stands for any, alone for any value; a message
-    with the key `...` has more keys, a list that ends with it more items."""
-    if shown == "...":
-        return
-    if isinstance(shown, dict):
-        names = shown.keys() - {"..."}
-        assert value.keys() >= names if "..." in shown else value.keys() == names
-        for name in names:
-            assert_like(value[name], shown[name])
-    elif isinstance(shown, list):
-        more = shown[-1:] == ["..."]
-        items = shown[:-1] if more else shown
-        assert len(value) >= len(items) if more else len(value) == len(items)
-        for one, item in zip(value, items, strict=False):
-            assert_like(one, item)
-    elif isinstance(shown, str):
-        assert isinstance(value, str)
-        assert re.fullmatch(_pattern(shown), value, re.DOTALL), value
-    else:
-        assert (type(value), value) == (type(shown), shown)
-
-
-def _pattern(shown: str) -> str:
-    return ".*".join(map(re.escape, shown.split("...")))
 
 
 def _wrapped(text: str, indent: str = "") -> str:
