@@ -14,7 +14,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from .codecs import structured
 from .codecs.fields import format_string
@@ -114,7 +114,7 @@ def commit(
     found = dict(commitments(message))
     if keys is None:
         keys = committed(message) or sorted(key for key in message if _is_data(key))
-    keys = list(keys)
+    keys = list(dict.fromkeys(map(structured.normalize_key, keys)))
     found = {id: one for id, one in found.items() if one.get("type") != HMAC}
     if signer is not None:
         one: Message = {
@@ -169,11 +169,14 @@ def mac_holds(signature: bytes, data: bytes) -> bool:
 
 def as_signed(message: Message, commitment: Message) -> Signed:
     """A commitment as `signature-input` has it: with the names that its keys have on the wire."""
-    headers = _headers(message, keys_of(commitment), commitment.get("bundle") == "true")
+    return _signed(_headers(message, commitment), commitment)
+
+
+def _signed(headers: Iterable[str], commitment: Message) -> Signed:
     parameters: dict[str, str | int] = {"alg": str(commitment.get("type", ""))}
     for name in ("keyid", *_PARAMETERS):
         value = commitment.get(name)
-        if isinstance(value, str) or type(value) is int:
+        if _is_parameter(value):
             parameters[name] = value
     signature = _decoded(commitment.get("signature", ""))
     return Signed(label(signature), tuple(sorted(map(_safe, headers))), parameters, signature)
@@ -219,11 +222,18 @@ def _check(message: Message, id: str, commitment: Message) -> None:
     signature = _decoded(commitment.get("signature", ""))
     alg, keyid = str(commitment.get("type", "")), str(commitment.get("keyid", ""))
     keys = keys_of(commitment)
-    missing = [key for key in keys if key not in message]
+    there = {structured.normalize_key(key) for key in message if _is_data(key)}
+    missing = [key for key in keys if key not in there]
     if not keys or missing:
-        raise BadSignature(f"the commitment {id[:64]} is for keys that are not there: {missing}")
-    if commitment_id(signature) != id:
+        raise BadSignature(
+            f"the commitment {id[:64]} is for keys that are not there: {str(missing)[:200]}"
+        )
+    if commitment_id(signature) != id or encoded(signature) != commitment["signature"]:
         raise BadSignature(f"the commitment {id[:64]} has not that id")
+    if commitment.get("commitment-device", DEVICE) != DEVICE:
+        raise BadSignature(f"the commitment {id[:64]} is of another device than {DEVICE}")
+    if any(name in commitment and not _is_parameter(commitment[name]) for name in _PARAMETERS):
+        raise BadSignature(f"the commitment {id[:64]} has a parameter that is no text or integer")
     data = _base(message, commitment).encode()
     if alg == HMAC and keyid == KEYID:
         if commitment.get("committer") is not None or not mac_holds(signature, data):
@@ -236,18 +246,27 @@ def _check(message: Message, id: str, commitment: Message) -> None:
         raise BadSignature(f"the signature {id[:64]} does not hold")
 
 
+def _is_parameter(value: Any) -> TypeGuard[str | int]:
+    return isinstance(value, str) or type(value) is int
+
+
 def _base(message: Message, commitment: Message) -> str:
-    headers = _headers(message, keys_of(commitment), commitment.get("bundle") == "true")
+    headers = _headers(message, commitment)
     values = {_safe(name): value for name, value in headers.items()}
-    signed = as_signed(message, {"signature": "", **commitment})
+    signed = _signed(headers, commitment)
     return base_of_upstream(signed, lambda name: values[name].decode("latin-1"))
 
 
-def _headers(message: Message, keys: Iterable[str], bundle: bool) -> dict[str, bytes]:
-    """What of a message's keys stands in a head, the body as its digest."""
-    wanted = {key: message[key] for key in keys if key in message and _is_data(key)}
+def _headers(message: Message, commitment: Message) -> dict[str, bytes]:
+    """What of the keys that a commitment is for stands in a head, the body as its digest."""
+    keys = frozenset(keys_of(commitment))
+    wanted = {
+        key: value
+        for key, value in message.items()
+        if structured.normalize_key(key) in keys and _is_data(key)
+    }
     tabm = structured.encode(wanted)
-    return _with_digest(tabm if bundle else _linked(tabm))
+    return _with_digest(tabm if commitment.get("bundle") == "true" else _linked(tabm))
 
 
 def _id(tabm: Tabm) -> str:

@@ -12,9 +12,8 @@ import binascii
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
-from ..errors import BadRequest
+from ..errors import BadRequest, TooLarge
 from ..message import Atom
 
 _BARE = r'"(?:[^"\\]|\\.)*+"|:[A-Za-z0-9+/=]*+:|[^\s,;="():][^\s,;="()]*+'
@@ -28,6 +27,11 @@ _TOKEN = re.compile(r"[A-Za-z*][A-Za-z0-9!#$%&'*+.^_`|~:/-]*\Z")
 _INTEGER = re.compile(r"-?[0-9]+\Z", re.ASCII)
 _DECIMAL = re.compile(r"-?[0-9]+\.[0-9]+\Z", re.ASCII)
 _KEPT = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789.-_/?&")
+_ESCAPES = [chr(byte) if byte in _KEPT else f"%{byte:02x}" for byte in range(256)]
+_ENCODED = re.compile(rb"(?:%[0-9A-Fa-f]{2})+")
+
+MAX_MEMBERS = 200_000
+"""Commas of one field: with more of them reading it would block the node for seconds."""
 
 
 def parse_dictionary(text: str, field: str) -> dict[str, Any]:
@@ -74,20 +78,26 @@ def format_dictionary(members: Iterable[tuple[str, str]]) -> str:
 
 def escape_name(name: str) -> str:
     """A key as `ao-types` names it: what is not plain lower case is percent-encoded."""
-    return "".join(chr(byte) if byte in _KEPT else f"%{byte:02x}" for byte in name.encode())
+    return "".join([_ESCAPES[byte] for byte in name.encode()])
 
 
 def unescape_name(name: str, field: str) -> str:
-    """The reverse of `escape_name`."""
+    """The reverse of `escape_name`. A long name costs no more than its length."""
     if "%" not in name:
         return name
     try:
-        return unquote_to_bytes(name).decode()
-    except UnicodeDecodeError:
+        return _ENCODED.sub(_unescaped, name.encode()).decode()
+    except UnicodeError:
         raise BadRequest(f"{field}: {name[:64]!r} is not a percent-encoded UTF-8 name") from None
 
 
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(match[0].replace(b"%", b"").decode())
+
+
 def _scan(pattern: re.Pattern[str], text: str, field: str) -> Iterator[re.Match[str]]:
+    if text.count(",") > MAX_MEMBERS:
+        raise TooLarge(f"{field} has over {MAX_MEMBERS:,} members")
     position = 0
     while position < len(text):
         match = pattern.match(text, position)

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterable
 from typing import Any
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote
 
-from ..errors import BadRequest
+from ..errors import BadRequest, TooLarge
 from ..message import Message
 from . import structured
-from .structured import EMPTY_MESSAGE, LINK_SUFFIX, MAX_DEPTH, Tabm
+from .fields import unescape_name
+from .structured import EMPTY_MESSAGE, LINK_SUFFIX, MAX_DEPTH, MAX_PATH, MAX_READ, Tabm
 
 BASE64 = "+base64"
 _KEPT = "~@*!$&'"
@@ -25,20 +27,30 @@ _TYPES = "ao-types"
 
 
 def encode(message: Message) -> dict[str, str | bytes]:
-    """Paths and values. Raises BadRequest for what has no such form (`structured.encode`)."""
+    """Paths and values.
+
+    Raises BadRequest for what has no such form (`structured.encode`) and for a path of over
+    MAX_PATH characters, TooLarge for over `structured.MAX_VALUES` values or MAX_READ segments.
+    """
     flat: dict[str, str | bytes] = {}
     _flatten(structured.encode(message), "", flat)
+    _check_segments(flat)
     return flat
 
 
 def decode(flat: dict[str, Any]) -> Message:
-    """The message of paths and values (str or bytes). Raises BadRequest."""
+    """The message of paths and values (str or bytes).
+
+    Raises BadRequest, and TooLarge for over MAX_READ segments of paths.
+    """
     tabm: Tabm = {}
+    _check_segments(flat)
     for path, value in flat.items():
         if not isinstance(value, str | bytes):
             raise BadRequest(f"flat@1.0: {path[:64]!r} is no text")
+        _checked(path)
         parts = [_segment(part) for part in path.split("/")]
-        if len(parts) > MAX_DEPTH:
+        if len(parts) > MAX_DEPTH + 1:
             raise BadRequest(f"flat@1.0: {path[:64]!r} has over {MAX_DEPTH} levels")
         _place(tabm, parts, value, path)
     return structured.decode(_emptied(tabm))
@@ -58,11 +70,13 @@ def to_text(message: Message) -> bytes:
 
 
 def from_text(data: bytes) -> Message:
-    """The message of such lines. Raises BadRequest."""
+    """The message of such lines. Raises BadRequest, and TooLarge for over MAX_READ lines."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
         raise BadRequest("flat@1.0: the text is not UTF-8") from None
+    if text.count("\n") > MAX_READ:
+        raise TooLarge(f"flat@1.0: the text has over {MAX_READ:,} lines")
     flat: dict[str, str | bytes] = {}
     for number, line in enumerate(text.split("\n"), 1):
         if not line:
@@ -81,13 +95,24 @@ def from_text(data: bytes) -> Message:
 
 def _flatten(tabm: Tabm, before: str, flat: dict[str, str | bytes]) -> None:
     if not tabm and before:
-        flat[f"{before}{_TYPES}"] = EMPTY_MESSAGE
+        flat[_checked(f"{before}{_TYPES}")] = EMPTY_MESSAGE
     for key, value in tabm.items():
-        path = before + _escaped(key)
+        path = _checked(before + _escaped(_checked(key)))
         if isinstance(value, dict):
             _flatten(value, f"{path}/", flat)
         else:
             flat[path] = value
+
+
+def _check_segments(paths: Iterable[str]) -> None:
+    if sum(path.count("/") + 1 for path in paths) > MAX_READ:
+        raise TooLarge(f"flat@1.0: the paths have over {MAX_READ:,} segments")
+
+
+def _checked(path: str) -> str:
+    if len(path) > MAX_PATH:
+        raise BadRequest(f"flat@1.0: a path has at most {MAX_PATH:,} characters: {path[:64]!r}")
+    return path
 
 
 def _escaped(key: str) -> str:
@@ -103,10 +128,7 @@ def _segment(part: str) -> str:
         return ""
     if not part:
         raise BadRequest("flat@1.0: a path has an empty segment")
-    try:
-        return unquote_to_bytes(part).decode()
-    except UnicodeDecodeError:
-        raise BadRequest(f"flat@1.0: {part[:64]!r} is not UTF-8 once decoded") from None
+    return unescape_name(part, "flat@1.0")
 
 
 def _place(tabm: Tabm, parts: list[str], value: str | bytes, path: str) -> None:

@@ -12,7 +12,6 @@ import base64
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from ..errors import BadRequest
@@ -141,10 +140,7 @@ def layout(
         return headers, parts[(inline,)].body
     if "content-type" in headers:
         parts[("content-type",)] = Part(("content-type",), body=content_type)
-    in_order = sorted(parts.values(), key=lambda part: "/".join(part.path))
-    written, body = multipart.join(
-        replace(part, path=()) if part.path == (inline,) else part for part in in_order
-    )
+    written, body = multipart.join(parts.values(), inline)
     headers["content-type"] = written.encode()
     return headers, body
 
@@ -284,7 +280,7 @@ def _part_value(part: Part) -> Any:
 def _place(tabm: Tabm, path: tuple[str, ...], value: Any) -> None:
     """Put a part's value at its path; a message that came in several parts is merged."""
     name = "/".join(path)[:64]
-    if len(path) > MAX_DEPTH:
+    if len(path) > MAX_DEPTH + 1:
         raise BadRequest(f"a part's name has over {MAX_DEPTH} levels: {name!r}")
     for segment in path[:-1]:
         tabm = tabm.setdefault(segment, {})

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgpack
 
-from ..errors import BadRequest
+from ..errors import BadRequest, TooLarge
 from ..message import Atom, Link, Message, public
-from .structured import MAX_DEPTH
+from .structured import MAX_DEPTH, MAX_READ
 
 ATOM, LINK, INTEGER = 1, 2, 3
 MAX_INTEGER_BITS = 14_000
@@ -27,7 +27,10 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """What `data` says. Raises BadRequest for anything that `encode` does not write."""
+    """What `data` says. Raises BadRequest for anything that `encode` does not write, TooLarge
+    for over MAX_READ keys and values: a byte of text can be a hundred of memory."""
+    if len(data) > MAX_READ and _has_more_than(MAX_READ, data):
+        raise TooLarge(f"the msgpack has over {MAX_READ:,} keys and values")
     try:
         value = unpack(data)
     except (ValueError, RecursionError) as error:
@@ -95,6 +98,39 @@ def _checked(values: Any) -> Any:
     if any(type(value) is msgpack.Timestamp for value in values):
         raise ValueError("ext type -1")
     return values
+
+
+def _has_more_than(count: int, data: bytes) -> bool:
+    """Whether `data` has more than `count` values, keys and containers among them. Looks at
+    their first bytes alone; says False where they cannot be read."""
+    position = 0
+    for _ in range(count):
+        if position >= len(data):
+            return False
+        first = data[position]
+        position += 1
+        if 0xA0 <= first < 0xC0:
+            position += first & 0x1F
+        elif first in _SIZED:
+            size, more = _SIZED[first]
+            position += size + more + int.from_bytes(data[position : position + size])
+        else:
+            position += _FIXED.get(first, 0)
+    return position < len(data)
+
+
+_SIZED = {
+    **{0xC4 + n: (1 << n, 0) for n in range(3)},
+    **{0xC7 + n: (1 << n, 1) for n in range(3)},
+    **{0xD9 + n: (1 << n, 0) for n in range(3)},
+}
+"""bin, ext and str: bytes of their length, and how many more come before what it counts."""
+_FIXED = {
+    **{first + n: 1 << n for first in (0xCC, 0xD0) for n in range(4)},
+    **dict(zip((0xCA, 0xCB, 0xDC, 0xDD, 0xDE, 0xDF), (4, 8, 2, 4, 2, 4), strict=True)),
+    **{0xD4 + n: 1 + (1 << n) for n in range(5)},
+}
+"""Bytes after the first of numbers, short ext types, and the counts of arrays and maps."""
 
 
 def _check_depth(value: Any) -> None:

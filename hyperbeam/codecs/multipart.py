@@ -12,14 +12,17 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..errors import BadRequest
+from ..errors import BadRequest, TooLarge
 from .fields import parse_parameters, unescape_name
-from .structured import normalize_key
+from .structured import MAX_PATH, MAX_READ, normalize_key
 
 _CRLF = b"\r\n"
 _PLAIN = frozenset(
     b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_+*!#$&'^`|~ @"
 )
+
+
+_ESCAPES = [chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in range(256)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +37,10 @@ class Part:
     body: bytes | None = None
 
 
-def join(parts: Iterable[Part]) -> tuple[str, bytes]:
-    """Content-Type and body of `parts` in their order."""
-    written = [_write(part) for part in parts]
+def join(parts: Iterable[Part], inline: str) -> tuple[str, bytes]:
+    """Content-Type and body of `parts` in the order of their paths; the one at `inline` has no
+    name. Raises BadRequest for a name of over MAX_PATH characters."""
+    written = [_write(part, part.path == (inline,)) for part in sorted(parts, key=_place)]
     digest = hashlib.sha256(_CRLF.join(written)).digest()
     boundary = base64.urlsafe_b64encode(digest).rstrip(b"=")
     body = _CRLF.join(b"--" + boundary + _CRLF + part for part in written)
@@ -48,7 +52,7 @@ def join(parts: Iterable[Part]) -> tuple[str, bytes]:
 
 def split(body: bytes, boundary: str) -> list[Part]:
     """The parts of `body`. Raises BadRequest for a body that is not closed or a part
-    without a content-disposition that names it."""
+    without a content-disposition that names it, TooLarge for over MAX_READ headers in all."""
     mark = b"--" + boundary.encode("utf-8", "replace")
     start = body.find(mark + _CRLF) + len(mark) + len(_CRLF)
     end = body.find(_CRLF + mark + b"--", max(start - len(_CRLF), 0))
@@ -56,21 +60,46 @@ def split(body: bytes, boundary: str) -> list[Part]:
         raise BadRequest(f"the multipart body lacks its boundary {boundary[:72]!r} or its end")
     if end < start:
         return []
-    parts = body[start:end].split(_CRLF + mark + _CRLF)
-    return [_read(text, number) for number, text in enumerate(parts, 1)]
+    between = _CRLF + mark + _CRLF
+    count = body.count(between, start, end)
+    _check_count(count)
+    parts: list[Part] = []
+    for number, text in enumerate(body[start:end].split(between), 1):
+        head, gap, rest = text.partition(_CRLF + _CRLF)
+        count += head.count(_CRLF)
+        _check_count(count)
+        parts.append(_read(head, rest if gap else None, number))
+    return parts
 
 
-def _write(part: Part) -> bytes:
-    name = "/".join(_escape(segment) for segment in part.path)
-    disposition = f'form-data;name="{name}"' if part.path else "inline"
+def _check_count(count: int) -> None:
+    if count > MAX_READ:
+        raise TooLarge(f"the multipart body has over {MAX_READ:,} parts and headers")
+
+
+def _place(part: Part) -> str:
+    if sum(map(len, part.path)) > MAX_PATH:
+        raise _too_long(part)
+    return "/".join(part.path)
+
+
+def _too_long(part: Part) -> BadRequest:
+    start = "/".join(key[:40] for key in part.path[:4])
+    return BadRequest(f"a part's name has at most {MAX_PATH:,} characters: {start!r}...")
+
+
+def _write(part: Part, inline: bool) -> bytes:
+    name = "/".join(map(_escape, part.path))
+    if len(name) > MAX_PATH:
+        raise _too_long(part)
+    disposition = f'form-data;name="{name}"' if not inline else "inline"
     headers = {**part.headers, "content-disposition": disposition.encode()}
     head = _CRLF.join(key.encode() + b": " + headers[key] for key in sorted(headers))
     return head if part.body is None else head + _CRLF + _CRLF + part.body
 
 
-def _read(text: bytes, number: int) -> Part:
+def _read(head: bytes, body: bytes | None, number: int) -> Part:
     where = f"part {number} of the multipart body"
-    head, gap, body = text.partition(_CRLF + _CRLF)
     headers: dict[str, bytes] = {}
     for line in filter(None, head.split(_CRLF)):
         name, colon, value = line.partition(b":")
@@ -83,16 +112,20 @@ def _read(text: bytes, number: int) -> Part:
     disposition = headers.pop("content-disposition", None)
     if disposition is None:
         raise BadRequest(f"{where} has no content-disposition")
+    if len(disposition) > 2 * MAX_PATH:
+        raise BadRequest(f"{where} has a content-disposition of {len(disposition):,} bytes")
     kind, parameters = parse_parameters(disposition.decode("utf-8", "replace"))
     path: tuple[str, ...] = ()
     if kind != "inline":
         if "name" not in parameters:
             raise BadRequest(f"{where} has no name")
+        if len(parameters["name"]) > MAX_PATH:
+            raise BadRequest(f"{where} has a name of over {MAX_PATH:,} characters")
         path = tuple(
             unescape_name(name, f"{where}: name") for name in parameters["name"].split("/")
         )
-    return Part(path, headers, body if gap else None)
+    return Part(path, headers, body)
 
 
 def _escape(segment: str) -> str:
-    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in segment.encode())
+    return "".join([_ESCAPES[byte] for byte in segment.encode()])

@@ -30,6 +30,10 @@ MAX_DEPTH = 128
 MAX_VALUES = 10_000
 """Values at all depths of a message that is written in headers and parts, or given an id:
 more of them would hold up the node for longer than a tenth of a second."""
+MAX_READ = 200_000
+"""Values at all depths of a message that is read from headers and parts, or from lines."""
+MAX_PATH = 4096
+"""Characters, as written, of the keys that lead to a value: each value's path repeats them."""
 LINK_SUFFIX = "+link"
 EMPTY_MESSAGE = "empty-message"
 RESERVED = frozenset(
@@ -64,8 +68,11 @@ def _check_size(message: Message) -> None:
 
 
 def decode(tabm: Tabm) -> Message:
-    """The message of a TABM; bytes that are UTF-8 become str."""
-    message = _decode(tabm, 0)
+    """The message of a TABM; bytes that are UTF-8 become str.
+
+    Raises BadRequest for what cannot be read, TooLarge for over MAX_READ values.
+    """
+    message = _decode(tabm, 0, _Room())
     if not isinstance(message, dict):
         raise BadRequest('ao-types: .="list" stands on a message that has to be a mapping')
     return message
@@ -183,22 +190,37 @@ def _checked(text: str) -> str:
     return text
 
 
-def _decode(tabm: Tabm, depth: int) -> Message | list[Any]:
+class _Room:
+    """How many values a message that is being read may still have."""
+
+    def __init__(self) -> None:
+        self.left = MAX_READ
+
+    def take(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise TooLarge(f"a message that is read may have at most {MAX_READ:,} values")
+
+
+def _decode(tabm: Tabm, depth: int, room: _Room) -> Message | list[Any]:
     if depth > MAX_DEPTH:
         raise BadRequest(f"a message may be at most {MAX_DEPTH} levels deep")
     types = _types(tabm)
+    room.take(max(len(tabm), len(types)))
     message: Message = {}
     for name, value in tabm.items():
         if name == "ao-types" or is_private(name):
             continue
         key = name
         if isinstance(value, dict):
-            value = _decode(value, depth + 1)
+            value = _decode(value, depth + 1, room)
         elif isinstance(value, (str, bytes)):
             value = text_of(value) if isinstance(value, bytes) else value
             if name.endswith(LINK_SUFFIX) and isinstance(value, str) and is_id(value):
                 key, value = name.removesuffix(LINK_SUFFIX), Link(value)
             elif name in types:
+                if isinstance(value, str) and types[name] in ("list", "map"):
+                    room.take(value.count(","))
                 value = _decode_typed(name, types[name], value)
         if key in message:
             raise BadRequest(f"a message has both {key[:64]!r} and a link of that name")

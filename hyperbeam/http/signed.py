@@ -175,6 +175,7 @@ class _Components:
         self.said_path: str = self.path if said is None else said
         self._head: frozenset[str] = request["priv"]["request-headers"]
         self._body: bytes = request["body"]
+        self._links: dict[str, str | None] = {}
 
     def value(self, name: str, types_of: Iterable[str] | None) -> str | None:
         """The text that stands for the component `name`.
@@ -205,7 +206,10 @@ class _Components:
             case "ao-types" if types_of is not None:
                 return self._types(types_of)
         if name.endswith(LINK_SUFFIX) and name not in self._head:
-            return self._link(name.removesuffix(LINK_SUFFIX))
+            # Each of several signatures may name it, and an id takes a while.
+            if name not in self._links:
+                self._links[name] = self._link(name.removesuffix(LINK_SUFFIX))
+            return self._links[name]
         value: Any = self.request[name] if name in self._head else self.decoded.message.get(name)
         if isinstance(value, bytes):
             return value.decode("utf-8", "surrogateescape")
