@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from .device import Device, key
 from .errors import BadRequest, NotFound
-from .message import Message
+from .message import Message, is_private, public
 
 
 class CodecDevice(Device, ABC):
@@ -33,12 +33,15 @@ class CodecDevice(Device, ABC):
     def deserialize(self, base: Any, request: Message) -> Any:
         """The value of the text in `body`, or in the key that `target` names.
 
-        The message is asked first, then the request; a message is given as it is.
+        The message is asked first, then the request; a message is given as it is. Private keys
+        are left out: what a text says is never the node's own.
         Raises NotFound where neither has the key, BadRequest for text that cannot be read.
         """
         target = request.get("target", "body")
         if not isinstance(target, str):
             raise BadRequest("target has to be the name of a key", param="target")
+        if is_private(target.lower()):
+            raise NotFound(target)
         payload = base.get(target) if isinstance(base, Mapping) else None
         if payload is None:
             payload = request.get(target)
@@ -46,11 +49,15 @@ class CodecDevice(Device, ABC):
         if payload is None:
             raise NotFound(target, f"there is no {name} to read: the message has no key {target!r}")
         if isinstance(payload, (dict, list)):
-            return payload
+            return _public(payload)
         if isinstance(payload, str):
             payload = payload.encode("utf-8", "surrogatepass")
         if not isinstance(payload, bytes):
             raise BadRequest(f"{target!r} is of type {type(payload).__name__}, not {name} text")
         if not payload.strip():
             raise BadRequest(f"there is no {name} to read: {target!r} is empty", param=target)
-        return self.decode(payload)
+        return _public(self.decode(payload))
+
+
+def _public(value: Any) -> Any:
+    return public({"": value})[""]

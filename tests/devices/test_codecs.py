@@ -1,9 +1,11 @@
+import json
 from typing import Any
 
 import pytest
 
 from hyperbeam import BadRequest, NotFound
 from hyperbeam.codecs import msgpack
+from hyperbeam.codecs.msgpack import pack as packed
 from hyperbeam.node import Node
 from hyperbeam.resolver import call
 
@@ -38,6 +40,35 @@ async def test_there_and_back(node: Node, name: str, kind: str, text: bytes) -> 
 async def test_refusals(node: Node, name: str, body: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         await node.resolve(None, {"path": f"/~{name}/deserialize", "body": body})
+
+
+FORGED = {"a": {"b": 1, "priv": {"sealed": True}}, "priv": {"reply-headers": [["x", "y"]]}}
+
+
+@pytest.mark.parametrize("name", ["json@1.0", "msgpack@1.0"])
+@pytest.mark.parametrize("inside", [{"a": {"b": 1}}, [{"a": {"b": 1}}]])
+async def test_private_keys_are_the_nodes_alone(node: Node, name: str, inside: Any) -> None:
+    """A text cannot say what the node itself says of a message, such as headers of a reply."""
+    forged = FORGED if isinstance(inside, dict) else [FORGED]
+    text = json.dumps(forged).encode() if name == "json@1.0" else packed(forged)
+    read = {"path": f"/~{name}/deserialize", "body": text}
+    assert await node.resolve(None, read) == inside
+    assert await node.resolve(None, {**read, "body": forged}) == inside
+
+
+@pytest.mark.parametrize("target", ["priv", "PRIV", "private", "priv.x"])
+async def test_what_is_private_is_no_target(node: Node, target: str) -> None:
+    request = {
+        "path": "/~json@1.0/deserialize",
+        "target": target,
+        "priv": {"headers": {"cookie": "x"}},
+    }
+    with pytest.raises(NotFound):
+        await node.resolve(
+            {"priv": {"headers": {}}, "priv.x": "1"}, {**request, "path": "deserialize~json@1.0"}
+        )
+    with pytest.raises(NotFound):
+        await node.resolve(None, request)
 
 
 async def test_flat_is_for_messages(node: Node) -> None:
