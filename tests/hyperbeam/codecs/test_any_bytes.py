@@ -19,6 +19,7 @@ from hyperbeam.codecs.fields import (
 from hyperbeam.commitments import list_id, unsigned_id
 from hyperbeam.http import signed
 from hyperbeam.http.request import build
+from hyperbeam.message import public
 
 from .strategies import messages, same
 
@@ -66,7 +67,7 @@ def usable(value: Any) -> None:
         refused(lambda: httpsig.encode(value))
     elif isinstance(value, list):
         refused(lambda: list_id(value))
-    assert same(msgpack.decode(msgpack.encode({"a": value}))["a"], value)
+    assert same(msgpack.decode(msgpack.encode({"a": value})), public({"a": value}))
 
 
 @settings(deadline=None, max_examples=200)
