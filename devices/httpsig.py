@@ -56,7 +56,8 @@ class HttpsigDevice(CodecDevice):
                 raise BadRequest(f"the header {name[:100]!r} is there twice")
             if name not in _TRANSPORT:
                 headers[name] = text.strip()
-        message = httpsig.decode(headers, body)
+        apart = httpsig.decode_apart(headers, body)
+        message = apart.message
         said = [headers.get(name) for name in ("signature", "signature-input")]
         if said == [None, None]:
             return message
@@ -64,4 +65,4 @@ class HttpsigDevice(CodecDevice):
             signed = siginfo.parse(said[0] or "", said[1] or "")
         except BadSignature as error:
             raise BadRequest(str(error), error="bad_signature") from None
-        return {**message, "commitments": commitments.as_commitments(signed)}
+        return {**message, "commitments": commitments.as_commitments(signed, headers, apart)}

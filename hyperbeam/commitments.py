@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeGuard
 
 from .codecs import structured
-from .codecs.fields import format_string
-from .codecs.httpsig import MAX_VALUE, content_digest, has_control, layout
+from .codecs.fields import format_string, parse_dictionary
+from .codecs.httpsig import MAX_VALUE, Apart, content_digest, has_control, layout
 from .codecs.siginfo import BadSignature, Signed, base_of_upstream, component
 from .codecs.structured import LINK_SUFFIX, Tabm
 from .message import Message, is_private
@@ -125,11 +125,11 @@ def commit(
             "committed": keys,
             **parameters,
         }
-        signature = signer.sign(_base(message, one).encode())
+        signature = signer.sign(_base(message, one))
         one["signature"] = encoded(signature)
         found[commitment_id(signature)] = one
     one = {"commitment-device": DEVICE, "type": HMAC, "keyid": KEYID, "committed": keys}
-    mac = hmac.new(KEY, _base(message, one).encode(), hashlib.sha256).digest()
+    mac = hmac.new(KEY, _base(message, one), hashlib.sha256).digest()
     found[encoded(mac)] = {**one, "signature": encoded(mac)}
     return {**message, "commitments": found}
 
@@ -182,19 +182,18 @@ def _signed(headers: Iterable[str], commitment: Message) -> Signed:
     return Signed(label(signature), tuple(sorted(map(_safe, headers))), parameters, signature)
 
 
-def as_commitments(signed: Iterable[Signed]) -> Message:
+def as_commitments(signed: Iterable[Signed], headers: Mapping[str, Any], apart: Apart) -> Message:
     """What signatures of an HTTP message say, as the key `commitments` has it; nothing is checked.
 
     The committer of a key that is not known here is none.
     """
     found: Message = {}
     for one in signed:
-        keys = [name.removesuffix(LINK_SUFFIX) for name in one.components if name != "ao-types"]
         said: Message = {
             **one.parameters,
             "commitment-device": DEVICE,
             "type": one.text("alg"),
-            "committed": ["body" if key == "content-digest" else key for key in keys],
+            "committed": sorted(covered(one.components, headers, apart)),
             "signature": encoded(one.signature),
         }
         said.pop("alg", None)
@@ -203,6 +202,28 @@ def as_commitments(signed: Iterable[Signed]) -> Message:
             said["committer"] = key.address
         found[commitment_id(one.signature)] = said
     return found
+
+
+def covered(components: Collection[str], headers: Mapping[str, Any], apart: Apart) -> set[str]:
+    """The keys that the components of a signature stand for, of a message that came `apart`.
+
+    The body's are covered by its digest and by the header that says how it is read, if one does.
+    """
+    found: set[str] = set()
+    for name in components:
+        if name == "content-digest":
+            if apart.read_by in (None, *components):
+                found |= apart.of_body
+        elif name == "ao-ids":
+            found |= parse_dictionary(str(headers.get(name, "")), name).keys()
+        elif name not in structured.RESERVED and name != apart.read_by:
+            found.add(name.removesuffix(LINK_SUFFIX))
+    return found
+
+
+def head_of(message: Message) -> dict[str, bytes]:
+    """What of `message` stands in a head where it is signed, its body as a digest."""
+    return _with_digest(_linked(structured.encode(message)))
 
 
 def keys_of(commitment: Message) -> list[str]:
@@ -234,7 +255,7 @@ def _check(message: Message, id: str, commitment: Message) -> None:
         raise BadSignature(f"the commitment {id[:64]} is of another device than {DEVICE}")
     if any(name in commitment and not _is_parameter(commitment[name]) for name in _PARAMETERS):
         raise BadSignature(f"the commitment {id[:64]} has a parameter that is no text or integer")
-    data = _base(message, commitment).encode()
+    data = _base(message, commitment)
     if alg == HMAC and keyid == KEYID:
         if commitment.get("committer") is not None or not mac_holds(signature, data):
             raise BadSignature(f"the HMAC {id[:64]} does not hold")
@@ -250,11 +271,12 @@ def _is_parameter(value: Any) -> TypeGuard[str | int]:
     return isinstance(value, str) or type(value) is int
 
 
-def _base(message: Message, commitment: Message) -> str:
+def _base(message: Message, commitment: Message) -> bytes:
     headers = _headers(message, commitment)
     values = {_safe(name): value for name, value in headers.items()}
     signed = _signed(headers, commitment)
-    return base_of_upstream(signed, lambda name: values[name].decode("latin-1"))
+    text = base_of_upstream(signed, lambda name: values[name].decode("utf-8", "surrogateescape"))
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _headers(message: Message, commitment: Message) -> dict[str, bytes]:

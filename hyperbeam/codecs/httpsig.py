@@ -12,6 +12,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BadRequest
@@ -99,6 +100,27 @@ def decode(headers: Mapping[str, str], body: bytes) -> Message:
         _place(tabm, (inline,), body)
     _ungroup(tabm)
     return structured.decode(tabm)
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A message and how it came: `of_body` are the keys that the body gives, `read_by` the header
+    that says how it is read, None where it is one value."""
+
+    message: Message
+    of_body: frozenset[str]
+    read_by: str | None = None
+
+
+def decode_apart(headers: Mapping[str, str], body: bytes) -> Apart:
+    """As `decode`; names of `headers` are in lower case."""
+    message = decode(headers, body)
+    kind = headers.get("content-type", "")
+    if kind[:10].lower() == "multipart/" and "boundary" in parse_parameters(kind)[1]:
+        rest = {k: v for k, v in headers.items() if k not in ("content-type", "ao-body-key")}
+        return Apart(message, frozenset(message) - decode(rest, b"").keys(), "content-type")
+    inline = headers.get("ao-body-key", "body")
+    return Apart(message, frozenset({inline}), "ao-body-key" if inline != "body" else None)
 
 
 def content_digest(body: bytes) -> str:

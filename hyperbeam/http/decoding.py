@@ -8,10 +8,10 @@ Source: upstream hb_http:req_to_tabm_singleton, dev_codec_httpsig_conv.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..codecs import flat, httpsig, json, msgpack
+from ..codecs.httpsig import Apart
 from ..errors import BadRequest, HyperbeamError
 from ..message import Message, public
 from .request import BUNDLE
@@ -28,27 +28,17 @@ _READERS: Mapping[str, Callable[[bytes], Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """`of_body`: the keys that the body gives. `read_by`: the header that says how it is read,
-    None where it is one value."""
-
-    message: Message
-    of_body: frozenset[str]
-    read_by: str | None = None
-
-
 def is_plain(request: Message) -> bool:
     """Whether `decode` would give the request as it is."""
     return not _SPECIAL & request.keys() and not _is_multipart(request)
 
 
-def as_it_is(request: Message) -> Decoded:
+def as_it_is(request: Message) -> Apart:
     """The request with its headers as text and its body as one value."""
-    return Decoded(request, frozenset({"body"}))
+    return Apart(request, frozenset({"body"}))
 
 
-def decode(request: Message) -> Decoded:
+def decode(request: Message) -> Apart:
     """Raises BadRequest for types, parts and text that cannot be read, 415 for a codec that
     requests cannot be written in."""
     own = {name: request[name] for name in OF_REQUEST}
@@ -57,24 +47,20 @@ def decode(request: Message) -> Decoded:
     codec = request.get(_CODEC, _HTTPSIG)
     if codec != _HTTPSIG:
         said = _read(codec, body)
-        return Decoded(
-            {BUNDLE: request[BUNDLE], **said, **own}, frozenset(said) - OF_REQUEST, _CODEC
-        )
+        return Apart({BUNDLE: request[BUNDLE], **said, **own}, frozenset(said) - OF_REQUEST, _CODEC)
     # The codec takes values as servers give them, which read a head as Latin-1.
     headers = {
         name: request[name].encode().decode("latin-1")
         for name in request["priv"]["request-headers"] - OF_REQUEST
         if isinstance(request[name], str)
     }
-    if not _is_multipart(request):
-        inline = headers.pop("ao-body-key", "body")
-        message = {**usual, **public(httpsig.decode(headers, b"")), inline: body, **own}
-        read_by = "ao-body-key" if inline != "body" else None
-        return Decoded(message, frozenset({inline}), read_by)
-    said = public(httpsig.decode(headers, body))
-    kind = headers.pop("content-type")
-    of_body = frozenset(said) - httpsig.decode(headers, b"").keys() - OF_REQUEST
-    return Decoded({**usual, "content-type": kind, **said, **own}, of_body, "content-type")
+    apart = httpsig.decode_apart(headers, body)
+    message = {**usual, **public(apart.message), **own}
+    if apart.read_by is None and type(message["body"]) is str:
+        message["body"] = body  # text without a type is as it came
+    if apart.read_by == "content-type":
+        message.setdefault("content-type", headers["content-type"])
+    return Apart(message, apart.of_body - OF_REQUEST, apart.read_by)
 
 
 def _read(codec: Any, body: bytes) -> Message:

@@ -10,19 +10,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
-from collections.abc import Callable, Collection, Iterable, Set
+from collections.abc import Collection, Iterable, Iterator, Set
+from enum import Enum, auto
 from functools import partial
 from typing import Any
 
-from ..codecs import siginfo
-from ..codecs.fields import escape_name, parse_dictionary
-from ..codecs.httpsig import content_digest
+from ..codecs import siginfo, structured
+from ..codecs.fields import escape_name
+from ..codecs.httpsig import Apart, content_digest
 from ..codecs.siginfo import BadSignature, Signed
 from ..codecs.structured import LINK_SUFFIX, parse_types
 from ..commitments import (
     DEVICE,
     commitment_id,
+    covered,
     encoded,
+    head_of,
     is_hmac,
     label,
     list_id,
@@ -32,15 +35,24 @@ from ..commitments import (
 from ..errors import BadRequest, Unauthorized
 from ..message import Link, Message
 from ..signers import PublicKey
-from .decoding import OF_REQUEST, Decoded, as_it_is, decode
+from .decoding import OF_REQUEST, as_it_is, decode
 
 INPUT = "signature-input"
 DIGEST = "content-digest"
+_TYPE = "content-type"
 _MAX_KEYID = 128
 """Characters of a name for a key; what is longer can only be a key itself."""
 _QUERIES = frozenset({"@query", "@request-target", "@target-uri"})
 
-Base = Callable[[Signed, siginfo.Value], str]
+
+class Reading(Enum):
+    """How a signer made the text that is signed: as upstream does, as RFC 9421 has it, or as
+    upstream does of what is a part of the body: nested messages are signed by their ids, other
+    values as the head that they could have been, and the digest is of the rest."""
+
+    UPSTREAM = auto()
+    RFC = auto()
+    REWRITTEN = auto()
 
 
 def read(request: Message, *, raw: bool) -> Message:
@@ -52,17 +64,17 @@ def read(request: Message, *, raw: bool) -> Message:
     Raises BadRequest, and Unauthorized naming the signature and what of it fails.
     A key that is named otherwise than by itself counts as no signature.
     """
-    decoded = as_it_is(request) if raw else decode(request)
+    apart = as_it_is(request) if raw else decode(request)
     if INPUT not in request:
-        return decoded.message
+        return apart.message
     try:
-        return _verified(_Components(request, decoded), raw=raw)
+        return _verified(_Components(request, apart), raw=raw)
     except BadSignature as error:
         raise Unauthorized(str(error), error="bad_signature") from None
 
 
 def _verified(parts: _Components, *, raw: bool) -> Message:
-    request, message = parts.request, parts.decoded.message
+    request, message = parts.request, parts.apart.message
     signature = request.get("signature")
     if not isinstance(signature, str):
         raise BadSignature("there is a signature-input and no signature")
@@ -74,12 +86,12 @@ def _verified(parts: _Components, *, raw: bool) -> Message:
         found = _check(signed, parts)
         if found is None:
             continue
-        address, base = found
-        keys = parts.keys(signed.components)
+        address, reading = found
+        keys = parts.keys(signed.components, reading)
         if address:
             signers[address] = signers.get(address, keys) & keys
             signatures.append(_described(signed, keys, address))
-        if base is siginfo.base_of_upstream:
+        if reading is not Reading.RFC:
             commitments[commitment_id(signed.signature)] = _commitment(signed, keys, address)
     if not signers:
         return message if raw or not commitments else {**message, "commitments": commitments}
@@ -94,7 +106,7 @@ def _verified(parts: _Components, *, raw: bool) -> Message:
     return {**kept, "commitments": commitments} if commitments else kept
 
 
-def _check(signed: Signed, parts: _Components) -> tuple[str, Base] | None:
+def _check(signed: Signed, parts: _Components) -> tuple[str, Reading] | None:
     """The signer's address ("" for an HMAC) and how the text was made that is signed; None for
     a key that is not known here."""
     name = signed.label[:100]
@@ -115,17 +127,17 @@ def _check(signed: Signed, parts: _Components) -> tuple[str, Base] | None:
     if isinstance(expires, int) and expires <= time.time():
         raise BadSignature(f"{name} has expired")
     problem = ""
-    for base in (siginfo.base_of_upstream, siginfo.base):
-        types = signed.components if base is siginfo.base_of_upstream else None
+    for reading in parts.readings():
+        base = siginfo.base if reading is Reading.RFC else siginfo.base_of_upstream
         try:
-            text = base(signed, partial(parts.value, types_of=types))
+            text = base(signed, parts.reader(signed, reading))
         except BadSignature as error:
             problem = problem or f"{name}: {error}"
             continue
         data = text.encode("utf-8", "surrogateescape")
         signature = signed.signature
         if mac_holds(signature, data) if key is None else key.holds(signature, data):
-            return (key.address if key else ""), base
+            return (key.address if key else ""), reading
         problem = f"{name} does not hold: {_list(signed.components)} are not what was signed"
     raise BadSignature(problem)
 
@@ -165,9 +177,9 @@ def _check_canonical(header: str, signed: Signed) -> None:
 class _Components:
     """What the names in the signatures of one request stand for."""
 
-    def __init__(self, request: Message, decoded: Decoded) -> None:
+    def __init__(self, request: Message, apart: Apart) -> None:
         self.request = request
-        self.decoded = decoded
+        self.apart = apart
         self.target: str = request["priv"]["target"]
         self.path: str = self.target.partition("?")[0]
         said = request["priv"].get("path-header")
@@ -177,10 +189,27 @@ class _Components:
         self._body: bytes = request["body"]
         self._links: dict[str, str | None] = {}
 
-    def value(self, name: str, types_of: Iterable[str] | None) -> str | None:
+    def readings(self) -> Iterator[Reading]:
+        """The ways in which the text that is signed may have been made."""
+        yield Reading.UPSTREAM
+        yield Reading.RFC
+        if self.apart.read_by == _TYPE:
+            yield Reading.REWRITTEN
+
+    def reader(self, signed: Signed, reading: Reading) -> siginfo.Value:
+        """Gives what stands for each component."""
+        if reading is Reading.RFC:
+            return self.value
+        own = partial(self.value, types_of=self.keys(signed.components, reading))
+        if reading is Reading.UPSTREAM:
+            return own
+        as_written = self._as_written()
+        return lambda name: as_written[name] if name in as_written else own(name)
+
+    def value(self, name: str, types_of: Set[str] | None = None) -> str | None:
         """The text that stands for the component `name`.
 
-        `types_of`: components whose types are all of `ao-types` that counts; None: all of it.
+        `types_of`: the keys whose types are all of `ao-types` that counts; None: all of it.
         """
         match name:
             case "path":
@@ -210,26 +239,32 @@ class _Components:
             if name not in self._links:
                 self._links[name] = self._link(name.removesuffix(LINK_SUFFIX))
             return self._links[name]
-        value: Any = self.request[name] if name in self._head else self.decoded.message.get(name)
+        if name in self._head:
+            value: Any = self.request[name]
+        elif name in self.apart.of_body:
+            # What no head could hold is a part of the body, in the text that it would have there.
+            value = structured.encode({name: self.apart.message[name]}).get(name)
+        else:
+            value = None
         if isinstance(value, bytes):
             return value.decode("utf-8", "surrogateescape")
         return str(value) if isinstance(value, str) else None
 
-    def keys(self, components: Collection[str]) -> set[str]:
+    def keys(self, components: Collection[str], reading: Reading = Reading.UPSTREAM) -> set[str]:
         """The keys of the message that `components` stand for."""
-        found: set[str] = set()
-        for name in components:
-            if name == DIGEST:
-                if self.decoded.read_by in (None, *components):
-                    found |= self.decoded.of_body
-            elif name == "ao-ids":
-                found |= parse_dictionary(str(self.request.get(name, "")), name).keys()
-            elif name == "@authority":
-                found.add("host")
-            elif name in ("@path", *_QUERIES):
-                found |= {"path", name}
-            elif name != "ao-types":
-                found.add(name.removesuffix(LINK_SUFFIX))
+        apart = self.apart
+        if reading is Reading.REWRITTEN:
+            in_digest = apart.of_body - self._nested() - self._as_written().keys()
+            found = covered(
+                [*components, _TYPE], self.request, Apart(apart.message, in_digest, _TYPE)
+            )
+            found |= {_TYPE} & apart.of_body.intersection(components)
+        else:
+            found = covered(components, self.request, apart)
+        if "@authority" in found:
+            found.add("host")
+        if found & {"@path", *_QUERIES}:
+            found.add("path")
         return found
 
     def check_digest(self) -> str:
@@ -247,11 +282,25 @@ class _Components:
     def check_body(self, keys: Set[str]) -> None:
         """A body beside a signature that is not for it could be anybody's."""
         self.check_digest()
-        if self._body and not keys & self.decoded.of_body:
+        if self._body and not keys & self.apart.of_body:
             raise BadSignature("the body is not signed: content-digest is not among what is")
 
+    def _nested(self) -> set[str]:
+        message = self.apart.message
+        return {n for n in self.apart.of_body if isinstance(message[n], dict | list | Link)}
+
+    def _as_written(self) -> dict[str, str]:
+        """The head that the body's keys would have without the nested messages among them."""
+        plain = self.apart.of_body - self._nested()
+        headers = head_of({name: self.apart.message[name] for name in plain})
+        return {
+            name: value.decode("utf-8", "surrogateescape")
+            for name, value in headers.items()
+            if name != "ao-types"
+        }
+
     def _link(self, name: str) -> str | None:
-        value = self.decoded.message.get(name)
+        value = self.apart.message.get(name)
         if isinstance(value, Link):
             return value.id
         try:
@@ -261,12 +310,11 @@ class _Components:
         except BadRequest as error:
             raise BadSignature(f"{name[:100]!r} has no id: {error.detail}") from None
 
-    def _types(self, signed: Iterable[str]) -> str | None:
+    def _types(self, names: Set[str]) -> str | None:
         """`ao-types` of the keys that are signed: others have been added on the way."""
         said = self.request.get("ao-types")
         if not isinstance(said, str):
             return None
-        names = {name.removesuffix(LINK_SUFFIX) for name in signed}
         types = {name: kind for name, kind in parse_types(said).items() if name in names}
         return ", ".join(f'{escape_name(name)}="{types[name]}"' for name in sorted(types))
 

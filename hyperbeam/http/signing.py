@@ -45,7 +45,7 @@ def fields_to_sign(reply: Reply) -> dict[str, str] | None:
         if name in _UNSIGNED or name.startswith(DEVICE_ONLY_FAMILIES):
             continue
         twice |= {name} & found.keys()
-        found[name] = raw_value.decode("latin-1")
+        found[name] = raw_value.decode("utf-8", "surrogateescape")
     kept = {name: value for name, value in found.items() if name not in twice}
     return dict(sorted(kept.items())[:MAX_COMPONENTS])
 
@@ -70,7 +70,8 @@ def signatures(fields: Mapping[str, str], tag: str, signer: Signer) -> dict[str,
     ):
         components = tuple(map(siginfo.component, sorted(fields)))
         unsigned = Signed("", components, parameters, b"")
-        signature = signing(siginfo.base_of_upstream(unsigned, fields.get).encode("latin-1"))
+        text = siginfo.base_of_upstream(unsigned, fields.get)
+        signature = signing(text.encode("utf-8", "surrogateescape"))
         made.add(Signed(label(signature), components, parameters, signature))
     return made.headers()
 

@@ -39,7 +39,8 @@ def read(number: str) -> Message:
     """A captured request as a committed message."""
     headers, body = request(number)
     signed = siginfo.parse(headers["signature"], headers["signature-input"])
-    return {**httpsig.decode(headers, body), "commitments": as_commitments(signed)}
+    apart = httpsig.decode_apart(headers, body)
+    return {**apart.message, "commitments": as_commitments(signed, headers, apart)}
 
 
 @pytest.mark.parametrize("number", IDS)

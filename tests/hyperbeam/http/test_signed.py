@@ -1,6 +1,7 @@
 """Requests with signatures, those of an upstream client among them."""
 
 import base64
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -9,17 +10,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from devices.httpsig import HttpsigDevice
 from hyperbeam import HyperbeamError, Message
 from hyperbeam.codecs import siginfo
 from hyperbeam.codecs.httpsig import content_digest
 from hyperbeam.codecs.siginfo import Fields, Signed
-from hyperbeam.commitments import message_id
+from hyperbeam.commitments import commit, message_id, verify
 from hyperbeam.errors import Unauthorized
 from hyperbeam.http import request as requests
 from hyperbeam.http import signed
 from hyperbeam.node import Node
 from hyperbeam.signers import Ed25519Signer
 
+from ..codecs.strategies import same, values
 from ..codecs.wire import FOLDER
 
 UPSTREAM = "WXH5wqtpyz9cthIJwJRgieMt8_l-pJGo8CFKGUax0D0"
@@ -29,6 +32,7 @@ OVER_ALL = {
     "07": "XQAy-m6-p5ABQA7JPTVHgAJMrwsFGpdWUZdfDggXG2k",
 }
 SIGNER = Ed25519Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+DEVICE = HttpsigDevice(None)  # type: ignore[arg-type]
 OTHER = Ed25519Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33))))
 
 
@@ -216,6 +220,56 @@ def test_what_all_signers_have_signed_counts() -> None:
     assert set(message["priv"]["signers"]) == {SIGNER.address, OTHER.address}
     assert message["priv"]["committed"] == {"b"}
     assert "a" not in message
+
+
+def own(message: Message) -> bytes:
+    """A request with `message`, signed by two as upstream signs, and to /~message@1.0/verify."""
+    whole = {**message, "path": "/~message@1.0/verify"}
+    text = DEVICE.encode(commit(commit(whole, SIGNER), OTHER))
+    return b"POST /~message@1.0/verify HTTP/1.1\r\n" + text
+
+
+plain_keys = st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True).filter(
+    lambda key: (
+        key not in ("method", "path", "host", "cookie", "te", "expect", "upgrade")
+        and not key.startswith(("priv", "proxy-", "access-", "x-"))
+    )
+)
+named = st.one_of(plain_keys, st.sampled_from(["body", "data", "content-type", "status"]))
+
+
+@settings(max_examples=200)
+@given(st.dictionaries(named, values, max_size=5))
+def test_what_two_have_signed_is_read_as_it_was(message: Message) -> None:
+    if "body" in message:
+        message.pop("data", None)  # of the two one is the body itself
+    back = read(own(message))
+    assert set(back["priv"]["signers"]) == {SIGNER.address, OTHER.address}
+    for name, value in message.items():
+        there = back.get(name, "")  # an empty body is none
+        if name == "body" and isinstance(there, bytes) and isinstance(value, str):
+            there = there.decode()
+        assert same({"": there}, {"": value})
+    verify(back)
+
+
+def test_nothing_comes_into_a_signed_body() -> None:
+    """Nested messages are signed by their ids, so the digest that is signed is without them."""
+    data = own({"a": "x" * 5000, "b": [1]})
+    assert {"a", "b"} <= read(data).keys()
+    mark = data[data.index(b'boundary="') + 10 :].partition(b'"')[0]
+    for evil in (b"evil: 1", b"ao-types: empty-message"):
+        part = b"--" + mark + b"\r\n" + evil + b'\r\ncontent-disposition: form-data;name="evil"\r\n'
+        at = data.index(b"\r\n\r\n") + 4
+        changed = data[:at] + part + data[at:]
+        digest = content_digest(changed[at:]).encode()
+        own_digest = data[data.index(b"content-digest: ") + 16 :].partition(b"\r\n")[0]
+        changed = changed.replace(own_digest, digest)
+        with contextlib.suppress(Unauthorized):
+            assert "evil" not in (found := read(changed)) and found["b"] == [1]
+    for old, new in ((b"x" * 5000, b"y" + b"x" * 4999), (b"1: 1", b"1: 2")):
+        with pytest.raises(Unauthorized):
+            read(data.replace(old, new))
 
 
 @pytest.mark.parametrize(

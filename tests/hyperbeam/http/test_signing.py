@@ -23,7 +23,8 @@ def message_of(reply: httpx.Response) -> dict[str, Any]:
     """A signed reply as a committed message, as an upstream node reads it."""
     headers = dict(reply.headers)
     signed = siginfo.parse(headers["signature"], headers["signature-input"])
-    return {**httpsig.decode(headers, reply.content), "commitments": as_commitments(signed)}
+    apart = httpsig.decode_apart(headers, reply.content)
+    return {**apart.message, "commitments": as_commitments(signed, headers, apart)}
 
 
 def base_holds(reply: httpx.Response, changed: dict[str, str] | None = None) -> list[bool]:
