@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,21 +13,14 @@ from ..codecs.structured import RESERVED
 from ..errors import HyperbeamError, NotFound, TooLarge
 from ..message import Atom, Link, Message, is_private, without
 from . import page
+from .headers import NOSNIFF, Headers, cors, device_fields, guards, header_fields
 from .request import BUNDLE
 
-Headers = list[tuple[bytes, bytes]]
 Linker = Callable[[Any], str]
 """Keeps a message or list so that it can be asked for by the id that it gives."""
 
-CORS: Headers = [
-    (b"access-control-allow-origin", b"*"),
-    (b"access-control-allow-methods", b"GET, POST, PUT, DELETE, OPTIONS"),
-    (b"access-control-expose-headers", b"*"),
-]
-NOSNIFF = (b"x-content-type-options", b"nosniff")
 JSON = "json@1.0"
 HTML = "text/html"
-EVENT_STREAM = "text/event-stream"
 HTTPSIG = "httpsig@1.0"
 MSGPACK = "msgpack@1.0"
 FLAT = "flat@1.0"
@@ -43,80 +35,8 @@ _WRITERS: Mapping[str, tuple[bytes, Callable[[Any], bytes]]] = {
     FLAT: (b"text/plain", lambda value: flat.to_text(httpsig.as_message(value))),
 }
 
-OWN = frozenset(
-    {
-        "access-control-allow-headers",
-        "access-control-allow-methods",
-        "access-control-allow-origin",
-        "access-control-expose-headers",
-        "connection",
-        "content-length",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "x-content-type-options",
-        "x-request-id",
-    }
-)
-"""Headers that this layer writes or that end at this hop: a result cannot set them."""
-
-# They act on a browser or a proxy beyond the one reply, and any link can make a message.
-DEVICE_ONLY = frozenset(
-    {
-        "accept-ch",
-        "activate-storage-access",
-        "alt-svc",
-        "clear-site-data",
-        "content-encoding",
-        "content-location",
-        "content-range",
-        "content-security-policy-report-only",
-        "critical-ch",
-        "document-policy",
-        "document-policy-report-only",
-        "expect-ct",
-        "link",
-        "location",
-        "nel",
-        "origin-agent-cluster",
-        "origin-trial",
-        "public-key-pins",
-        "public-key-pins-report-only",
-        "refresh",
-        "report-to",
-        "reporting-endpoints",
-        "service-worker-allowed",
-        "set-cookie",
-        "set-cookie2",
-        "set-login",
-        "sourcemap",
-        "speculation-rules",
-        "strict-transport-security",
-        "timing-allow-origin",
-        "use-as-dictionary",
-        "www-authenticate",
-        "x-sendfile",
-        "x-sourcemap",
-    }
-)
-"""Headers that a message's plain keys cannot set, only a device by `priv["reply-headers"]`."""
-DEVICE_ONLY_FAMILIES = ("access-control-", "cross-origin-", "proxy-", "sec-", "x-accel-")
-
-ORDERS = frozenset({"/~meta@1.0/claim", "/~meta@1.0/info", "/~router@1.0/routes"})
-"""Paths whose POSTs change the node: no page of another origin reads their replies."""
-
-INERT = frozenset({"application/json", "text/plain", EVENT_STREAM})
-"""Media types that a browser shows without running anything of them."""
-
 _ELSEWHERE = frozenset({"body", "status"})
 _TYPES = (b"ao-types", b'status="integer"')
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+\Z")
-_UNSAFE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_LINE_END = re.compile(r"[\r\n\x00]")
 
 
 @dataclass(slots=True)
@@ -172,87 +92,6 @@ def preflight(request: Message) -> Reply:
         headers.append((b"access-control-allow-headers", b"*"))
     headers.append((b"access-control-max-age", b"86400"))
     return Reply(204, b"", headers)
-
-
-def cors(request: Message) -> Headers:
-    """Any page may call, but not as the operator; the headers that a preflight asks for are
-    allowed."""
-    if _is_order(request):
-        return []
-    asked = request.get("access-control-request-headers")
-    if isinstance(asked, str) and not _UNSAFE.search(asked):
-        return [*CORS, (b"access-control-allow-headers", asked.encode())]
-    return CORS.copy()
-
-
-def _is_order(request: Message) -> bool:
-    """Whether a request, or what a preflight asks for, is of a kind that the operator signs."""
-    method = request.get("access-control-request-method", request["method"])
-    return method == "POST" and request["path"].partition("?")[0] in ORDERS
-
-
-def device_fields(pairs: Iterable[tuple[str, str]]) -> Headers:
-    """Header fields that a device gives itself, in its order, repeats as they are.
-
-    Left out: names that are no header name and the headers that are this layer's own.
-    Values are Latin-1 where they can be, as servers and clients read a head, else UTF-8.
-    Raises TypeError or ValueError for the device's fault: no text, or a line end in it.
-    """
-    fields: Headers = []
-    for name, value in pairs:
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise TypeError(f"the reply header {name!r} is {value!r}: both have to be str")
-        if _LINE_END.search(value):
-            raise ValueError(f"the reply header {name!r} has a line end or NUL in it")
-        name = name.lower()
-        if name in OWN or is_private(name) or not _NAME.match(name) or _UNSAFE.search(value):
-            continue
-        try:
-            raw = value.encode("latin-1")
-        except UnicodeEncodeError:
-            raw = value.encode("utf-8", "replace")
-        fields.append((name.encode("ascii"), raw.strip(b" \t")))
-    return fields
-
-
-def guards(headers: Headers) -> Headers:
-    """What keeps a browser from running a reply with `headers` as a page of this node."""
-    kinds = [value for name, value in headers if name == b"content-type"]
-    fields = [NOSNIFF]
-    # Browsers take the last type of a list, so a comma is as good as another type.
-    if len(kinds) != 1 or b"," in kinds[0] or _media(kinds[0]) not in INERT:
-        fields.append((b"content-security-policy", b"sandbox"))
-    return fields
-
-
-def header_fields(
-    values: Message, skip: frozenset[str] = frozenset(), *, trusted: bool = True
-) -> Headers:
-    """The plain values of a message as header fields.
-
-    Left out: private keys, lists and messages, names that are no header name, values that
-    would end the line (CR, LF, NUL), the headers that are this layer's own, and, unless
-    `trusted`, those that only a device may give.
-    """
-    fields: Headers = []
-    for name, value in values.items():
-        if name in skip or name in OWN:
-            continue
-        if isinstance(value, str):
-            text: str = value
-        elif isinstance(value, bool):
-            text = "true" if value else "false"
-        elif isinstance(value, int | float):
-            text = str(value)
-        else:
-            continue
-        if is_private(name) or not _NAME.match(name):
-            continue
-        if not trusted and (name in DEVICE_ONLY or name.startswith(DEVICE_ONLY_FAMILIES)):
-            continue
-        if text.isprintable() or not _UNSAFE.search(text):
-            fields.append((name.encode("ascii"), text.strip().encode("utf-8", "replace")))
-    return fields
 
 
 def _as_is(message: Message, body: str | bytes, request: Message) -> Reply:
@@ -365,10 +204,6 @@ def _sized(reply: Reply, request: Message, given: list[tuple[str, str]]) -> Repl
                 length = value.encode("ascii")
     reply.headers.append((b"content-length", length))
     return reply
-
-
-def _media(content_type: bytes) -> str:
-    return content_type.partition(b";")[0].strip().lower().decode("latin-1")
 
 
 def _data(message: Message, request: Message) -> Message:

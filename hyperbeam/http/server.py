@@ -27,10 +27,11 @@ from ..observe.watch import StreamWatch, Watch, header
 from . import listening
 from . import request as requests
 from .exchange import Lend, head
+from .headers import CORS
 from .hosts import Hosts
 from .limits import Limits
 from .protocol import NodeProtocol
-from .reply import CORS, JSON, Linker, Reply, preflight, render, render_error
+from .reply import JSON, Linker, Reply, preflight, render, render_error
 from .signing import Sign, sign
 from .sse import send_stream
 

@@ -15,7 +15,8 @@ from ..codecs import siginfo
 from ..codecs.siginfo import MAX_COMPONENTS, Fields, Signed
 from ..commitments import KEY, KEYID, label
 from ..signers import HMAC, Signer
-from .reply import DEVICE_ONLY_FAMILIES, OWN, Reply
+from .headers import DEVICE_ONLY_FAMILIES, OWN
+from .reply import Reply
 
 Sign = Callable[[dict[str, str], str], Awaitable[dict[str, str]]]
 """Gives `signature` and `signature-input` over header fields, with a tag ("" for none)."""

@@ -12,8 +12,8 @@ from starlette.types import Send
 from ..device import Stream
 from ..message import Message
 from ..observe.watch import StreamWatch
+from .headers import EVENT_STREAM, Headers, cors, device_fields, guards
 from .limits import draining
-from .reply import EVENT_STREAM, Headers, cors, device_fields, guards
 
 COMMENT = b": keep-alive\n\n"
 EMPTY_LINES = (b"\n\n", b"\n\r\n", b"\r\r")

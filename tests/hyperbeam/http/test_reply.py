@@ -11,6 +11,7 @@ from hyperbeam import HyperbeamError, Link, Message, Unavailable
 from hyperbeam.codecs import httpsig
 from hyperbeam.http import reply as replies
 from hyperbeam.http.exchange import head
+from hyperbeam.http.headers import DEVICE_ONLY
 from hyperbeam.http.reply import Reply
 
 JSON = {"accept": "application/json"}
@@ -265,7 +266,7 @@ def test_a_message_can_only_tighten_its_policy() -> None:
 
 @pytest.mark.parametrize("body", [{"content-type": "text/plain", "body": "x"}, {"a": "b"}])
 @pytest.mark.parametrize(
-    "name", [*sorted(replies.DEVICE_ONLY), "x-accel-redirect", "cross-origin-opener-policy"]
+    "name", [*sorted(DEVICE_ONLY), "x-accel-redirect", "cross-origin-opener-policy"]
 )
 def test_only_a_device_gives_headers_that_act_beyond_the_reply(body: Message, name: str) -> None:
     assert every(render({**body, name: "/evil"}), name) == []
