@@ -27,6 +27,7 @@ _EXPONENT = 65537
 _MODULUS = range(256, 1025)
 """Bytes: from 2048 to 8192 bits."""
 _SALT = 64
+_STANDARD = bytes.maketrans(b"-_", b"+/")
 _PSS = padding.PSS(padding.MGF1(hashes.SHA512()), padding.PSS.AUTO)
 
 
@@ -50,12 +51,16 @@ class PublicKey:
 
     @classmethod
     def of(cls, alg: str, keyid: str) -> PublicKey | None:
-        """The key itself, where `keyid` is one in base64; None for any other way to name one.
+        """The key itself, where `keyid` is one in base64 (of RSA also in base64url, as Arweave's
+        JavaScript clients write it); None for any other way to name one.
 
         `alg` may be empty: the size of the key says which it is.
         """
         try:
-            key = base64.b64decode(keyid.encode("ascii"), validate=True)
+            text = keyid.encode("ascii")
+            if len(text) >= _MODULUS.start:
+                text = text.translate(_STANDARD) + b"=" * (-len(text) % 4)
+            key = base64.b64decode(text, validate=True)
         except (binascii.Error, UnicodeEncodeError):
             return None
         if alg in ("", ED25519) and len(key) == 32:

@@ -97,7 +97,10 @@ def base(signed: Signed, value: Value) -> str:
 def base_of_upstream(signed: Signed, value: Value) -> str:
     """As `base`, as HyperBEAM makes it: names without `@` before values, and with it in the
     parameters, which are sorted."""
-    bare = [name[1:] if name[1:] in _OF_UPSTREAM else name for name in signed.components]
+    bare = [
+        name[1:] if name[:1] == "@" and name[1:] in _OF_UPSTREAM else name
+        for name in signed.components
+    ]
     lines = [f'"{name}": {_value(value, name)}' for name in bare]
     named = [component(name) for name in bare]
     ordered = {name: signed.parameters[name] for name in sorted(signed.parameters)}

@@ -40,6 +40,8 @@ RESERVED = frozenset(
     {"ao-types", "ao-ids", "ao-body-key", "content-digest", "unsigned_id", "commitments"}
 )
 """Keys about an encoding or a signature: made anew when a message is written, never data."""
+_EMPTY = {"empty-binary": str, "empty-list": list, EMPTY_MESSAGE: dict}
+"""Types of keys that have no value of their own: so clients write them."""
 _WORDS = {"true": True, "false": False, "null": None}
 _ID_SIZES = frozenset({32, 42, 43})
 
@@ -139,6 +141,11 @@ def parse_types(text: str) -> dict[str, str]:
     }
 
 
+def empty_keys(text: str) -> set[str]:
+    """The keys that `ao-types` alone has: of empty text, lists and messages."""
+    return {name for name, kind in parse_types(text).items() if kind in _EMPTY}
+
+
 def text_of(value: bytes) -> str | bytes:
     """`value` as str where it is UTF-8."""
     try:
@@ -224,7 +231,12 @@ def _decode(tabm: Tabm, depth: int, room: _Room) -> Message | list[Any]:
                 value = _decode_typed(name, types[name], value)
         if key in message:
             raise BadRequest(f"a message has both {key[:64]!r} and a link of that name")
+        if types.get(key) == "list" and isinstance(value, dict):
+            value = _as_list(value)  # so some clients write one of messages
         message[key] = value
+    for name, kind in types.items():
+        if kind in _EMPTY and name not in message and not is_private(name):
+            message[name] = _EMPTY[kind]()
     return _as_list(message) if types.get(".") == "list" else message
 
 

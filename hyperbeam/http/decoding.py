@@ -20,7 +20,9 @@ OF_REQUEST = frozenset({"method", "path", "priv"})
 """Keys that are those of the request itself, whatever its headers and body say."""
 _CODEC = "codec-device"
 _HTTPSIG = "httpsig@1.0"
-_SPECIAL = frozenset({"ao-body-key", "ao-ids", "ao-types", _CODEC})
+_INLINE = "inline-body-key"
+"""What `ao-body-key` was called before, and is by some clients."""
+_SPECIAL = frozenset({"ao-body-key", "ao-ids", "ao-types", _CODEC, _INLINE})
 _READERS: Mapping[str, Callable[[bytes], Any]] = {
     "json@1.0": json.decode,
     "msgpack@1.0": msgpack.decode,
@@ -54,13 +56,17 @@ def decode(request: Message) -> Apart:
         for name in request["priv"]["request-headers"] - OF_REQUEST
         if isinstance(request[name], str)
     }
+    old = _INLINE in headers and "ao-body-key" not in headers
+    if old:
+        headers["ao-body-key"] = headers.pop(_INLINE)
     apart = httpsig.decode_apart(headers, body)
     message = {**usual, **public(apart.message), **own}
     if apart.read_by is None and type(message["body"]) is str:
         message["body"] = body  # text without a type is as it came
     if apart.read_by == "content-type":
         message.setdefault("content-type", headers["content-type"])
-    return Apart(message, apart.of_body - OF_REQUEST, apart.read_by)
+    read_by = _INLINE if old and apart.read_by == "ao-body-key" else apart.read_by
+    return Apart(message, apart.of_body - OF_REQUEST, read_by)
 
 
 def _read(codec: Any, body: bytes) -> Message:

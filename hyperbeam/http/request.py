@@ -30,8 +30,8 @@ def build(scope: Scope, body: bytes, proxies: Proxies | None = None) -> Message:
     Headers that describe the connection are left out, credentials stand only under
     `priv["headers"]`. A header can set neither of the keys named above nor a private one.
     `priv["client"]` is the peer's address, or what trusted `proxies` say it is,
-    `priv["target"]` the path as it was sent, `priv["path-header"]` a header of that name,
-    `priv["request-headers"]` the names that came from the head.
+    `priv["target"]` the path as it was sent, `priv["path-header"]` and `priv["body-header"]`
+    are headers of these names, `priv["request-headers"]` the names that came from the head.
     """
     headers: dict[str, str] = {}
     credentials: dict[str, str] = {}
@@ -57,7 +57,7 @@ def build(scope: Scope, body: bytes, proxies: Proxies | None = None) -> Message:
     if BUNDLE not in message:
         message[BUNDLE] = False
     message["method"] = scope["method"]
-    said = message.get("path")
+    said = {f"{name}-header": message[name] for name in ("body", "path") if name in message}
     message["path"] = target = (path + b"?" + query if query else path).decode("ascii")
     message["body"] = body
     message["priv"] = {
@@ -66,6 +66,6 @@ def build(scope: Scope, body: bytes, proxies: Proxies | None = None) -> Message:
         "request-headers": frozenset((*headers, BUNDLE)),
         "target": target,
     }
-    if said is not None:
-        message["priv"]["path-header"] = said
+    if said:
+        message["priv"].update(said)
     return message

@@ -8,6 +8,7 @@ Source: RFC 9421, RFC 9530; upstream dev_codec_httpsig, hb_http:req_to_tabm_sing
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import time
 from collections.abc import Collection, Iterable, Iterator, Set
@@ -19,7 +20,7 @@ from ..codecs import siginfo, structured
 from ..codecs.fields import escape_name
 from ..codecs.httpsig import Apart, content_digest
 from ..codecs.siginfo import BadSignature, Signed
-from ..codecs.structured import LINK_SUFFIX, parse_types
+from ..codecs.structured import LINK_SUFFIX, empty_keys, parse_types
 from ..commitments import (
     DEVICE,
     commitment_id,
@@ -32,6 +33,7 @@ from ..commitments import (
     mac_holds,
     unsigned_id,
 )
+from ..commitments import verify as check
 from ..errors import BadRequest, Unauthorized
 from ..message import Link, Message
 from ..signers import PublicKey
@@ -46,13 +48,21 @@ _QUERIES = frozenset({"@query", "@request-target", "@target-uri"})
 
 
 class Reading(Enum):
-    """How a signer made the text that is signed: as upstream does, as RFC 9421 has it, or as
-    upstream does of what is a part of the body: nested messages are signed by their ids, other
-    values as the head that they could have been, and the digest is of the rest."""
+    """How a signer made the text that is signed.
+
+    UPSTREAM: as upstream's nodes do; of `ao-types` what is about the keys that are signed.
+    WHOLE_TYPES: the same with all of `ao-types`, as JavaScript clients do. RFC: as RFC 9421 has it.
+    REWRITTEN: as upstream does of what is a part of the body: nested messages are signed by their
+    ids, other values as the head that they could have been, and the digest is of the rest.
+    """
 
     UPSTREAM = auto()
+    WHOLE_TYPES = auto()
     RFC = auto()
     REWRITTEN = auto()
+
+
+_ALL_TYPES = (Reading.RFC, Reading.WHOLE_TYPES)
 
 
 def read(request: Message, *, raw: bool) -> Message:
@@ -101,9 +111,23 @@ def _verified(parts: _Components, *, raw: bool) -> Message:
     if raw:
         return message
     kept = {name: value for name, value in message.items() if name in common or name in OF_REQUEST}
+    if "body" in common and parts.body_header is not None:
+        kept["body"] = parts.body_header
     if not common & _QUERIES and parts.said_path != parts.target:
         kept["path"] = parts.target.partition("?")[0]
+    commitments = _of_message({**kept, "path": parts.said_path}, commitments)
     return {**kept, "commitments": commitments} if commitments else kept
+
+
+def _of_message(message: Message, commitments: Message) -> Message:
+    """Those that hold for the message too, however it was written: not all clients write as
+    upstream's nodes do."""
+    found: Message = {}
+    for id, one in commitments.items():
+        with contextlib.suppress(BadSignature):
+            check({**message, "commitments": {id: one}})
+            found[id] = one
+    return found
 
 
 def _check(signed: Signed, parts: _Components) -> tuple[str, Reading] | None:
@@ -118,7 +142,7 @@ def _check(signed: Signed, parts: _Components) -> tuple[str, Reading] | None:
     else:
         key = PublicKey.of("", keyid)
         if key is None:
-            if len(keyid) > _MAX_KEYID or name == label(signed.signature):
+            if not keyid or len(keyid) > _MAX_KEYID or name == label(signed.signature):
                 raise BadSignature(f"{name}: its keyid is no key")
             return None
         if alg not in ("", key.alg):
@@ -127,7 +151,7 @@ def _check(signed: Signed, parts: _Components) -> tuple[str, Reading] | None:
     if isinstance(expires, int) and expires <= time.time():
         raise BadSignature(f"{name} has expired")
     problem = ""
-    for reading in parts.readings():
+    for reading in parts.readings(signed):
         base = siginfo.base if reading is Reading.RFC else siginfo.base_of_upstream
         try:
             text = base(signed, parts.reader(signed, reading))
@@ -187,18 +211,22 @@ class _Components:
         self.said_path: str = self.path if said is None else said
         self._head: frozenset[str] = request["priv"]["request-headers"]
         self._body: bytes = request["body"]
+        # Some clients send a body that is text as a header, and no other.
+        self.body_header = None if self._body else request["priv"].get("body-header")
         self._links: dict[str, str | None] = {}
 
-    def readings(self) -> Iterator[Reading]:
+    def readings(self, signed: Signed) -> Iterator[Reading]:
         """The ways in which the text that is signed may have been made."""
         yield Reading.UPSTREAM
+        if "ao-types" in signed.components:
+            yield Reading.WHOLE_TYPES
         yield Reading.RFC
         if self.apart.read_by == _TYPE:
             yield Reading.REWRITTEN
 
     def reader(self, signed: Signed, reading: Reading) -> siginfo.Value:
         """Gives what stands for each component."""
-        if reading is Reading.RFC:
+        if reading in _ALL_TYPES:
             return self.value
         own = partial(self.value, types_of=self.keys(signed.components, reading))
         if reading is Reading.UPSTREAM:
@@ -216,6 +244,8 @@ class _Components:
                 if self.said_path not in (self.path, self.target):
                     raise BadSignature("the header path is not the path that is asked for")
                 return self.said_path
+            case "body" if self.body_header is not None:
+                return str(self.body_header)
             case "@path":
                 return self.path
             case "@method" | "method":
@@ -261,6 +291,8 @@ class _Components:
             found |= {_TYPE} & apart.of_body.intersection(components)
         else:
             found = covered(components, self.request, apart)
+        if reading in _ALL_TYPES and "ao-types" in components:
+            found |= empty_keys(str(self.request.get("ao-types", "")))
         if "@authority" in found:
             found.add("host")
         if found & {"@path", *_QUERIES}:
