@@ -73,7 +73,8 @@ def render_error(message: Message, error: HyperbeamError, request: Message) -> R
     if said.get("error") == NotFound.error and _bundles(request):
         # Upstream's clients know this word; for the reader there is `detail`.
         word = Atom(NotFound.error)
-        detail = said.get("body")
+        # A value that no header can hold would make the body one of several parts.
+        detail = str(said.get("body")).encode("ascii", "backslashreplace").decode()
         said = {"status": said["status"], "ao-result": "body", "body": word, "detail": detail}
     reply = render(said, request)
     reply.status = _status(message)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperbeam import HyperbeamError, Link, Message, Unavailable
+from hyperbeam import HyperbeamError, Link, Message, NotFound, Unavailable
 from hyperbeam.codecs import httpsig
 from hyperbeam.http import reply as replies
 from hyperbeam.http.exchange import head
@@ -353,3 +353,16 @@ def test_any_accept_header_is_read(accept: str) -> None:
 def test_other_codecs(headers: dict[str, str], kind: bytes, body: bytes) -> None:
     reply = render({"a": 1}, {"path": "/", "method": "GET", **headers})
     assert (reply.body, dict(reply.headers)[b"content-type"]) == (body, kind)
+
+
+@pytest.mark.parametrize("name", ["nokey", "\u00e9\u20ac", "x" * 300, 'a"b'])
+def test_what_is_not_found_is_one_word_for_upstreams_clients(name: str) -> None:
+    error = NotFound(name)
+    message = {"status": 404, "error": error.error, "body": error.detail}
+    reply = replies.render_error(message, error, request({"accept-bundle": "true"}))
+    sent = fields(reply)
+    assert (reply.status, reply.body) == (404, b"not_found")
+    assert sent["ao-result"] == "body"
+    assert sent["detail"].isascii()
+    assert "was not found" in sent["detail"]
+    assert replies.render_error(message, error, request()).body == error.detail.encode()
