@@ -65,4 +65,4 @@ class HttpsigDevice(CodecDevice):
             signed = siginfo.parse(said[0] or "", said[1] or "")
         except BadSignature as error:
             raise BadRequest(str(error), error="bad_signature") from None
-        return {**message, "commitments": commitments.as_commitments(signed, headers, apart)}
+        return {**message, "commitments": commitments.as_commitments(signed, apart)}

@@ -20,7 +20,8 @@ from .codecs import structured
 from .codecs.fields import format_string, parse_dictionary
 from .codecs.httpsig import MAX_VALUE, Apart, content_digest, has_control, layout
 from .codecs.siginfo import BadSignature, Signed, base_of_upstream, component
-from .codecs.structured import LINK_SUFFIX, Tabm
+from .codecs.structured import ID_SIZES, LINK_SUFFIX, Tabm
+from .errors import BadRequest
 from .message import Message, is_private
 from .signers import HMAC, PublicKey, Signer
 
@@ -109,12 +110,16 @@ def commit(
     else all). Without a signer only the HMAC is made, as it is anew after each signature.
 
     Parameters: those of RFC 9421 (`created`, `expires`, `nonce`, `tag`).
-    Raises BadRequest for a message that cannot be written.
+    Raises BadRequest for a message that cannot be written, and for keys such as `@path`: signed
+    they would be `path`.
     """
     found = dict(commitments(message))
     if keys is None:
         keys = committed(message) or sorted(key for key in message if _is_data(key))
     keys = list(dict.fromkeys(map(structured.normalize_key, keys)))
+    derived = [key for key in keys if key[:1] == "@" and component(key) == key]
+    if derived:
+        raise BadRequest(f"a key of the name {derived[0]!r} cannot be signed")
     found = {id: one for id, one in found.items() if one.get("type") != HMAC}
     if signer is not None:
         one: Message = {
@@ -179,10 +184,10 @@ def _signed(headers: Iterable[str], commitment: Message) -> Signed:
         if _is_parameter(value):
             parameters[name] = value
     signature = _decoded(commitment.get("signature", ""))
-    return Signed(label(signature), tuple(sorted(map(_safe, headers))), parameters, signature)
+    return Signed(label(signature), tuple(map(_safe, sorted(headers))), parameters, signature)
 
 
-def as_commitments(signed: Iterable[Signed], headers: Mapping[str, Any], apart: Apart) -> Message:
+def as_commitments(signed: Iterable[Signed], apart: Apart) -> Message:
     """What signatures of an HTTP message say, as the key `commitments` has it; nothing is checked.
 
     The committer of a key that is not known here is none.
@@ -193,7 +198,7 @@ def as_commitments(signed: Iterable[Signed], headers: Mapping[str, Any], apart: 
             **one.parameters,
             "commitment-device": DEVICE,
             "type": one.text("alg"),
-            "committed": sorted(covered(one.components, headers, apart)),
+            "committed": sorted(_said(one.components, apart)),
             "signature": encoded(one.signature),
         }
         said.pop("alg", None)
@@ -202,6 +207,21 @@ def as_commitments(signed: Iterable[Signed], headers: Mapping[str, Any], apart: 
             said["committer"] = key.address
         found[commitment_id(one.signature)] = said
     return found
+
+
+def _said(components: Collection[str], apart: Apart) -> set[str]:
+    """The keys that `components` may be for: to verify them they are written again, all of them."""
+    names = {name.removesuffix(LINK_SUFFIX) for name in components}
+    keys = {key for key in apart.message if _safe(key) in names and _is_data(key)}
+    rest = apart.message.keys() - keys
+    if "ao-ids" in names:
+        keys |= {key for key in rest if len(key) in ID_SIZES}
+    if "content-digest" in names:
+        keys |= rest & apart.of_body
+    if "ao-body-key" in names:
+        # Beside a nested `body` it is signed as the body, and may have been sent as a header.
+        keys |= rest & {"data"}
+    return keys
 
 
 def covered(components: Collection[str], headers: Mapping[str, Any], apart: Apart) -> set[str]:

@@ -20,7 +20,7 @@ from ..message import Message
 from . import multipart, structured
 from .fields import format_string, parse_dictionary, parse_parameters
 from .multipart import Part
-from .structured import EMPTY_MESSAGE, MAX_DEPTH, Tabm, normalize_key
+from .structured import EMPTY_MESSAGE, ID_SIZES, MAX_DEPTH, Tabm, normalize_key
 
 MAX_VALUE = 4096
 MAX_HEADERS = 90
@@ -32,7 +32,6 @@ _TOKEN = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+\Z")
 _PART_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")
 _VISIBLE = re.compile(rb"(?:[!-~](?:[\t -~]*[!-~])?)?\Z")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-_ID_SIZES = frozenset({32, 42, 43})
 _SIGNATURES = frozenset({"signature", "signature-input"})
 # What frames a reply or belongs to one connection never comes from a message.
 _FRAMING = frozenset(
@@ -217,7 +216,7 @@ def _group(tabm: Tabm, group: Callable[[str], bool]) -> Tabm:
             value = structured.text_of(value)
         if (
             isinstance(value, str)
-            and len(key) in _ID_SIZES
+            and len(key) in ID_SIZES
             and _PART_NAME.match(key)
             and group(key)
             and not has_control(value.encode())

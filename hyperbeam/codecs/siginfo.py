@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import BadRequest
 from .fields import format_string
 
 DERIVED = frozenset(
@@ -65,13 +66,19 @@ class Fields:
         self.signatures[signed.label] = (signed.signature, {})
 
     def headers(self) -> dict[str, str]:
-        """`signature` and `signature-input`."""
+        """`signature` and `signature-input`. Raises BadRequest for a name or parameter that is
+        not ASCII, or a number past 15 digits: the two fields cannot hold it."""
         import http_sf  # takes 30 ms, and few nodes sign
 
-        return {
-            "signature": http_sf.ser(self.signatures),
-            "signature-input": http_sf.ser(self.inputs),
-        }
+        try:
+            return {
+                "signature": http_sf.ser(self.signatures),
+                "signature-input": http_sf.ser(self.inputs),
+            }
+        except ValueError as error:
+            raise BadRequest(
+                f"the signature of a message has no form in headers: {error}"
+            ) from None
 
 
 def parse(signature: str, signature_input: str) -> list[Signed]:

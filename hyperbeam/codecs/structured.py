@@ -43,7 +43,8 @@ RESERVED = frozenset(
 _EMPTY = {"empty-binary": str, "empty-list": list, EMPTY_MESSAGE: dict}
 """Types of keys that have no value of their own: so clients write them."""
 _WORDS = {"true": True, "false": False, "null": None}
-_ID_SIZES = frozenset({32, 42, 43})
+ID_SIZES = frozenset({32, 42, 43})
+"""Bytes of keys that are ids, whose case counts."""
 
 
 def encode(message: Message) -> Tabm:
@@ -85,7 +86,7 @@ def normalize_key(key: str) -> str:
 
     Source: upstream hb_ao:normalize_key/2.
     """
-    return key if len(key.encode()) in _ID_SIZES else key.lower()
+    return key if len(key.encode()) in ID_SIZES else key.lower()
 
 
 def encode_value(value: Any) -> tuple[str, str]:

@@ -98,6 +98,9 @@ def _verified(parts: _Components, *, raw: bool) -> Message:
             continue
         address, reading = found
         keys = parts.keys(signed.components, reading)
+        if not raw:
+            parts.check_types(signed, keys)
+            parts.check_body_key(signed, keys)
         if address:
             signers[address] = signers.get(address, keys) & keys
             signatures.append(_described(signed, keys, address))
@@ -310,6 +313,22 @@ class _Components:
         if not checked or not all(checked):
             raise BadSignature("content-digest is not that of the body")
         return said
+
+    def check_types(self, signed: Signed, keys: Set[str]) -> None:
+        """A type says what a value is: that of a signed key has to be signed too."""
+        said = self.request.get("ao-types")
+        if not isinstance(said, str) or "ao-types" in signed.components:
+            return
+        typed = keys & parse_types(said).keys()
+        if typed:
+            raise BadSignature(f"{signed.label[:100]}: the types of {_list(typed)} are not signed")
+
+    def check_body_key(self, signed: Signed, keys: Set[str]) -> None:
+        """Which key a body is, is signed as the body is; a nested message is none."""
+        said = self.request.get("ao-body-key", "body")
+        plain = said in keys and said not in self._nested()
+        if plain and said != "body" and "ao-body-key" not in signed.components:
+            raise BadSignature(f"{signed.label[:100]}: ao-body-key is not signed")
 
     def check_body(self, keys: Set[str]) -> None:
         """A body beside a signature that is not for it could be anybody's."""

@@ -62,12 +62,16 @@ async def sign(reply: Reply, tag: str, by: Sign) -> None:
 def signatures(fields: Mapping[str, str], tag: str, signer: Signer) -> dict[str, str]:
     """`signature` and `signature-input` over `fields` by `signer` and by HMAC."""
     own: dict[str, str | int] = {"alg": signer.alg, "keyid": signer.keyid}
+    mac: dict[str, str | int] = {"alg": HMAC, "keyid": KEYID}
+    if fields.get("content-type", "").lower().startswith("multipart/"):
+        # Who reads the message and writes it again to verify it writes it as a whole then.
+        own["bundle"] = mac["bundle"] = "true"
     if tag:
         own["tag"] = tag
     made = Fields()
     for parameters, signing in (
         (own, signer.sign),
-        ({"alg": HMAC, "keyid": KEYID}, _mac),
+        (mac, _mac),
     ):
         components = tuple(map(siginfo.component, sorted(fields)))
         unsigned = Signed("", components, parameters, b"")

@@ -40,7 +40,7 @@ def read(number: str) -> Message:
     headers, body = request(number)
     signed = siginfo.parse(headers["signature"], headers["signature-input"])
     apart = httpsig.decode_apart(headers, body)
-    return {**apart.message, "commitments": as_commitments(signed, headers, apart)}
+    return {**apart.message, "commitments": as_commitments(signed, apart)}
 
 
 @pytest.mark.parametrize("number", IDS)

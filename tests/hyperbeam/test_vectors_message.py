@@ -6,7 +6,7 @@ Source: upstream hb_message_test_vectors, dev_codec_httpsig, dev_codec_flat.
 import pytest
 from hypothesis import given, settings
 
-from hyperbeam import Link, Message
+from hyperbeam import BadRequest, Link, Message
 from hyperbeam.cache import Cache
 from hyperbeam.codecs import httpsig, siginfo, structured
 from hyperbeam.codecs.siginfo import BadSignature
@@ -93,6 +93,21 @@ def test_any_signed_message_holds_wherever_it_has_been(message: Message) -> None
             continue  # HTTP does not tell an empty body from none
         if codec != "json@1.0" or is_json(message):
             verify(there_and_back(codec, signed))
+
+
+@settings(deadline=None)
+@given(messages)
+def test_an_hmac_is_the_id_of_what_it_is_for(message: Message) -> None:
+    signed = commit(message, ed25519(1))
+    (mac,) = [id for id, one in commitments(signed).items() if one["type"] == HMAC]
+    assert mac == unsigned_id(message)
+
+
+@pytest.mark.parametrize("key", ["@path", "@method", "@query-param"])
+def test_a_key_that_would_be_signed_as_another_is_refused(key: str) -> None:
+    with pytest.raises(BadRequest, match=key):
+        commit({key: "x"}, ed25519(1))
+    verify(commit({"@status": "x", "@other": "y"}, ed25519(1)))
 
 
 def test_the_order_of_keys_and_of_what_is_committed_does_not_count() -> None:

@@ -55,6 +55,9 @@ MESSAGES: Mapping[str, Message] = {
         "data": "TEST DATA",
         "deep-data": {"data": "DEEP DATA", "complex-key": 1337, "list": [1, 2, 3]},
     },
+    "nested body and data": {"body": {"a": "1"}, "data": "D"},
+    "nested and body": {"in": {"a": 1}, "body": "text", "content-type": "text/plain"},
+    "not ascii": {"a": "é", "b": {"c": "日本"}, "d": b"\xe9"},
     "nested bodies": {
         "depth": "outer",
         "body": {"map_item": {"depth": "inner", "body": {"depth": "innermost", "body": "DATA"}}},

@@ -24,7 +24,7 @@ def message_of(reply: httpx.Response) -> dict[str, Any]:
     headers = dict(reply.headers)
     signed = siginfo.parse(headers["signature"], headers["signature-input"])
     apart = httpsig.decode_apart(headers, reply.content)
-    return {**apart.message, "commitments": as_commitments(signed, headers, apart)}
+    return {**apart.message, "commitments": as_commitments(signed, apart)}
 
 
 def base_holds(reply: httpx.Response, changed: dict[str, str] | None = None) -> list[bool]:
