@@ -32,7 +32,7 @@ _READERS: Mapping[str, Callable[[bytes], Any]] = {
 
 def is_plain(request: Message) -> bool:
     """Whether `decode` would give the request as it is."""
-    return not _SPECIAL & request.keys() and not _is_multipart(request)
+    return _SPECIAL.isdisjoint(request) and not _is_multipart(request)
 
 
 def as_it_is(request: Message) -> Apart:
