@@ -28,7 +28,8 @@ from .registry import discover
 _HEAD = """\
 # Settings of the node. What is commented out is the default.
 # A flag of `hyperbeam serve` beats the environment (HB_<SECTION>_<KEY>, as HB_HTTP_PORT),
-# which beats this file, which beats the profile.
+# which beats this file, which beats the profile. What the operator has changed over HTTP
+# beats them all.
 """
 _INTRODUCTION = """\
 # Configuration
@@ -44,6 +45,8 @@ something wins:
 3. the file
 4. the profile: `--profile inference` is `inference.backend = "llama"`
 5. the default
+
+What the operator has changed over HTTP beats them all ([operator.md](operator.md)).
 
 A setting that does not exist or does not fit is refused by name, exit status 2. `HB_MODELS` is
 the folder of the model files.
