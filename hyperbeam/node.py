@@ -6,7 +6,6 @@ A node is an object; two with homes of their own can live in one process.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +18,14 @@ from . import declared, registry
 from .access import Access
 from .budget import spend
 from .cache import Cache
-from .config import Config, convert
+from .config import Config
 from .device import Device
 from .errors import ConfigError, HyperbeamError, NotFound
 from .front import Front
 from .grouping import Groups
 from .home import Home, home_of
 from .hooks import Hooks
+from .http.hosts import is_loopback
 from .http.server import Server
 from .http.signing import signatures
 from .http.target import parse_url
@@ -130,7 +130,7 @@ class Node:
             body_timeout=http.body_timeout,
             send_timeout=http.send_timeout,
             keep_alive_comment=http.keep_alive_comment,
-            hosts=http.hosts if _is_loopback(http.host) else None,
+            hosts=http.hosts if is_loopback(http.host) else None,
             cors=http.cors,
             proxies=http.trusted_proxies,
             # What one of several processes keeps, the others do not have.
@@ -281,7 +281,7 @@ class Node:
     def check_config(self, config: Config) -> None:
         """Raises ConfigError for a section that its device cannot read."""
         for name in self.devices:
-            section(config, self._found[name])
+            registry.section(config, self._found[name])
 
     async def sign_reply(self, fields: dict[str, str], tag: str) -> dict[str, str]:
         """`signature` and `signature-input` by the node over header fields of a reply."""
@@ -291,7 +291,7 @@ class Node:
         """Have the settings of `config` that the operator may change count, after a key set that
         says so. Raises ConfigError; then nothing changes."""
         sections = {
-            name: section(config, self._found[name])
+            name: registry.section(config, self._found[name])
             for name, device in self.devices.items()
             if device.changeable
         }
@@ -344,7 +344,7 @@ class Node:
     def _check_open(self) -> None:
         """Refuse to be open to others by oversight."""
         host, access = self.config.http.host, self.config.access
-        if not (_is_loopback(host) or access.open or self.access.required):
+        if not (is_loopback(host) or access.open or self.access.required):
             raise ConfigError(
                 f"host {host} can be reached from other machines, and anybody may use this node: "
                 "make an API key (`hyperbeam keys add NAME`), or say that this is meant: "
@@ -432,8 +432,8 @@ class Node:
         self.failures = loaded.failures
         claimed = set()
         for name, found in loaded.devices.items():
-            claimed |= set(_section_names(name))
-            config = section(self.config, found)
+            claimed |= set(registry.section_names(name))
+            config = registry.section(self.config, found)
             try:
                 self.devices[name] = self._make(found.device, config)
             except ConfigError:
@@ -448,25 +448,6 @@ class Node:
             raise ConfigError(f"{source}: no device reads the section [{unknown[0]}]")
 
 
-def section(config: Config, found: registry.Found) -> Any:
-    """A device's section of the configuration; None for a device that has none.
-
-    Raises ConfigError.
-    """
-    if found.device.Config is None:
-        return None
-    name, spelled = _section_names(found.name)
-    values = {**config.sections.get(name, {}), **config.sections.get(spelled, {})}
-    where = f"{config.file or 'the configuration'}: [{name}]"
-    return convert(values, found.device.Config, where)
-
-
-def _section_names(device: str) -> tuple[str, str]:
-    name = device.partition("@")[0]
-    # The environment names `[receipt-log]` by `_`, as its variables have no dash.
-    return name, name.replace("-", "_")
-
-
 def _addresses(nodes: Sequence[str]) -> Sequence[str]:
     for node in nodes:
         try:
@@ -478,13 +459,6 @@ def _addresses(nodes: Sequence[str]) -> Sequence[str]:
 
 def _access(config: Config) -> bool:
     return config.log.access or "access" in config.print
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _store(config: Config, home: Path) -> Store:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .config import Config, convert
 from .device import Device
 from .errors import ConfigError
 from .message import is_device_name
@@ -184,3 +185,23 @@ def _public(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__} in line {error.lineno}"
     return f"{type(error).__name__}: the node's log says why"
+
+
+def section(config: Config, found: Found) -> Any:
+    """A device's section of the configuration; None for a device that has none.
+
+    Raises ConfigError.
+    """
+    if found.device.Config is None:
+        return None
+    name, spelled = section_names(found.name)
+    values = {**config.sections.get(name, {}), **config.sections.get(spelled, {})}
+    where = f"{config.file or 'the configuration'}: [{name}]"
+    return convert(values, found.device.Config, where)
+
+
+def section_names(device: str) -> tuple[str, str]:
+    """The names that a device's section may have."""
+    name = device.partition("@")[0]
+    # The environment names `[receipt-log]` by `_`, as its variables have no dash.
+    return name, name.replace("-", "_")

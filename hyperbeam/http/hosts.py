@@ -63,3 +63,11 @@ def _is_local(name: str) -> bool:
         return ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to listen on is for this machine alone."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from .. import declared
+from .. import declared, registry
 from ..config import Config
 from ..errors import ConfigError, HyperbeamError, Unavailable
 from ..home import Home, home_of
 from ..keys import LiveKeySet
 from ..message import Message
-from ..node import Node, section
+from ..node import Node
 from ..observe import logging as log_output
 from ..routing import RouteTable, load_routes, routes_file
 from .counters import SharedCounters
@@ -85,7 +85,7 @@ class SupervisorNode(Node):
         """What the workers' own devices read of `config`. Raises ConfigError."""
         fixed = self.fixed_sections
         return {
-            name: Configured(section(config, self._found[name]))
+            name: Configured(registry.section(config, self._found[name]))
             for name in self.devices
             if name.partition("@")[0] not in fixed
         }
