@@ -8,6 +8,7 @@ Source: upstream hb_message_test_vectors (signed non-bundle is bundlable, and ot
 import re
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -156,14 +157,15 @@ def test_what_is_added_is_refused_or_dropped(bundle: dict[str, str]) -> None:
             assert name.decode() not in got
         else:
             refuse(said, changed)
-    for name in ("data", "other", "in", "n"):
-        refuse({**headers, "ao-body-key": name}, body)
+    for key in ("data", "other", "in", "n"):
+        refuse({**headers, "ao-body-key": key}, body)
     assert "more" not in received({**headers, "more": "x"}, body)
 
 
 @pytest.mark.parametrize("signer", ["ed25519", "rsa"])
 def test_the_key_of_a_body_is_signed(signer: str) -> None:
-    for message in ({"data": "text", "in": {"a": "1"}}, {"data": "text"}):
+    messages: list[Message] = [{"data": "text", "in": {"a": "1"}}, {"data": "text"}]
+    for message in messages:
         headers, body = sent(signed_by(signer, message))
         assert received(headers, body)["data"] in ("text", b"text")
         refuse(without(headers, "ao-body-key"), body)
@@ -225,6 +227,24 @@ async def test_a_reply_that_a_node_has_signed(
     for key, value in message.items():
         with pytest.raises(BadSignature):
             verify({**made, key: "other" if value != "other" else ""})
+
+
+def test_what_several_have_signed_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes long to write is not written anew for each of them."""
+    made = MESSAGE
+    for number in range(7):
+        made = commit(made, ed25519(number))
+    headers, body = sent(made)
+    writers = {
+        name: Mock(side_effect=getattr(signed, name))
+        for name in ("content_digest", "unsigned_id", "list_id", "head_of")
+    }
+    for name, writer in writers.items():
+        monkeypatch.setattr(signed, name, writer)
+    assert len(received(headers, body)["priv"]["signers"]) == 7
+    assert {name: writer.call_count for name, writer in writers.items()} == dict.fromkeys(
+        writers, 1
+    )
 
 
 async def test_the_settings_of_a_node_are_signed(node: Node) -> None:
