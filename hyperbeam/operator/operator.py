@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .. import commitments
-from ..errors import BadRequest, ConfigError, Forbidden
+from ..errors import BadRequest, ConfigError, Forbidden, HyperbeamError
 from ..message import Message, is_id
 from ..routing import routes_file
 from . import orders, settings, state
@@ -50,6 +50,7 @@ class Operator:
         self._hash = b""
         self._state = state.State()
         self._lock = asyncio.Lock()
+        self._obeyed: set[asyncio.Task[Any]] = set()
 
     def open(self) -> None:
         """Read who it is; make a token where it is nobody. Raises ConfigError."""
@@ -144,7 +145,13 @@ class Operator:
             message, keys = value
             signer = self._node.committer
             return await asyncio.to_thread(commitments.commit, message, signer, keys)
-        order = Order(**value)
+        # Whoever goes away while it is done does not leave it half done.
+        task = asyncio.create_task(self._obey(name, Order(**value)), name=f"order {name}")
+        self._obeyed.add(task)
+        task.add_done_callback(self._obeyed.discard)
+        return await asyncio.shield(task)
+
+    async def _obey(self, name: str, order: Order) -> Any:
         async with self._lock:
             match name:
                 case "take":
@@ -204,7 +211,7 @@ class Operator:
             try:
                 await self.apply(config)
             except BaseException as error:
-                await self._save(msgspec.structs.replace(before, nonces=self._state.nonces))
+                await self._undo(before)
                 if isinstance(error, ConfigError):
                     raise BadRequest(error.detail, error="bad_setting") from None
                 raise
@@ -214,15 +221,24 @@ class Operator:
     async def _add_route(self, order: Order) -> int:
         self._check_open()
         try:
-            table, path, write = await asyncio.to_thread(
+            table, path, write, restore = await asyncio.to_thread(
                 appended, routes_file(self._node.config), order.keys
             )
             self._node.check_routes(table)
         except ConfigError as error:
             raise BadRequest(error.detail, error="bad_route") from None
+        before = self._state
         await self._record(order, "route", order.keys)
-        await asyncio.to_thread(write)
-        await self._node.use_routes(table)
+        try:
+            await asyncio.to_thread(write)
+            try:
+                await self._node.use_routes(table)
+            except BaseException:
+                await asyncio.to_thread(restore)
+                raise
+        except BaseException:
+            await self._undo(before)
+            raise
         log.info("the operator has added a route to %s", path)
         return len(table.routes)
 
@@ -242,6 +258,16 @@ class Operator:
         await asyncio.to_thread(state.save, self._home, changed)
         self._state = changed
         self._publish()
+
+    async def _undo(self, before: state.State) -> None:
+        """Have what was, but for the nonces, where what was recorded could not be done."""
+        undone = msgspec.structs.replace(before, nonces=self._state.nonces)
+        try:
+            await self._save(undone)
+        except HyperbeamError as error:
+            log.error("what was not done may stand in %s: %s", state.FILE, error.detail)
+            self._state = undone
+            self._publish()
 
     def _publish(self) -> None:
         shown = {

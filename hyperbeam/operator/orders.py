@@ -73,6 +73,9 @@ def read(request: Message, address: str | None, node: str) -> Order:
     that cannot be read.
     """
     signature = signature_by(request, address)
+    if len(request["priv"]["signatures"]) != 1:
+        # Of several, what is kept of the request is what all of them cover: less than was ordered.
+        raise Forbidden("an order has one signature", error="not_the_operator")
     signed = signature["keys"]
     if "path" not in signed:
         raise Forbidden("an order is signed with its path: @path or path", error="not_the_operator")

@@ -19,8 +19,12 @@ _DEPTH = 6
 _MAX = 64 * 1024
 
 
-def appended(path: Path, route: Message) -> tuple[RouteTable, Path, Callable[[], None]]:
-    """The table of the file `path` with `route` behind the others, and what writes it there.
+Write = Callable[[], None]
+
+
+def appended(path: Path, route: Message) -> tuple[RouteTable, Path, Write, Write]:
+    """The table of the file `path` with `route` behind the others, what writes it there, and what
+    writes there again what there was.
 
     Raises BadRequest or ConfigError for a route that cannot be read, Forbidden for what is set in
     the file alone, 409 where the table is no file of the operator's.
@@ -43,7 +47,8 @@ def appended(path: Path, route: Message) -> tuple[RouteTable, Path, Callable[[],
     if len(text) > len(before) + _MAX:
         raise BadRequest("the route is too long", error="bad_route")
     table = parse_routes(text, str(path))
-    return table, path, lambda: _write(path, text)
+    file = path.resolve()  # a link to it stays one
+    return table, path, lambda: _write(file, text), lambda: _write(file, before)
 
 
 def _write(path: Path, text: str) -> None:

@@ -62,11 +62,12 @@ def flattened(wanted: Message, names: list[str]) -> dict[str, Any]:
             section = name.partition(".")[0]
             may = f"these may change over HTTP: {', '.join(names)}"
             if section in known or any(one.startswith(f"{section}.") for one in names):
-                raise Forbidden(f"{name} is set in hyperbeam.toml alone; {may}", param=name)
+                told = f"{name[:100]} is set in hyperbeam.toml alone; {may}"
+                raise Forbidden(told, param=name[:100])
             raise BadRequest(f"there is no setting {name[:100]!r}; {may}", param=name[:100])
         if name in found:
             raise BadRequest(f"{name} is said twice", param=name)
-        found[name] = from_text(name, value) if isinstance(value, str) else value
+        found[name] = _plain(name, from_text(name, str(value)) if isinstance(value, str) else value)
     return found
 
 
@@ -94,6 +95,22 @@ def with_orders(config: Config) -> Config:
     """
     changed = state.load(home_of(config)).settings
     return overlaid(config, changed) if changed else config
+
+
+def _plain(name: str, value: Any) -> Any:
+    """`value` as JSON would have it: it is kept, and shown, so."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case str():
+            with_halves = any("\ud800" <= one <= "\udfff" for one in value)
+            if not with_halves:
+                return str(value)
+        case list():
+            return [_plain(name, item) for item in value]
+        case dict():
+            return {str(key): _plain(name, item) for key, item in value.items()}
+    raise BadRequest(f"{name} cannot be such a value", param=name, error="bad_setting")
 
 
 def _flat(wanted: Message) -> Iterator[tuple[str, Any]]:
