@@ -107,7 +107,9 @@ def test_a_body_of_another_type(kind: str) -> None:
     assert word(said) == "bad_request"
 
 
-@pytest.mark.parametrize("body", [b"[]", b'"a"', b"{", b"\xff", b"null", b'{"to": NaN}', b"[" * 9000])
+@pytest.mark.parametrize(
+    "body", [b"[]", b'"a"', b"{", b"\xff", b"null", b'{"to": NaN}', b"[" * 9000]
+)
 def test_a_body_that_cannot_be_read(body: bytes) -> None:
     said = request(NODE)
     said["body"] = body

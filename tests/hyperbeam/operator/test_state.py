@@ -17,7 +17,9 @@ def test_what_is_kept_is_read_again_by_this_user_alone(tmp_path: Path) -> None:
     assert (tmp_path / state.FILE).stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"nonces": {"a": "x"}}', '{"permanent": 1}', "\xff"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"nonces": {"a": "x"}}', '{"permanent": 1}', "\xff"]
+)
 def test_a_file_that_cannot_be_read_is_no_empty_one(tmp_path: Path, text: str) -> None:
     (tmp_path / state.FILE).write_text(text)
     with pytest.raises(ConfigError, match=state.FILE):
