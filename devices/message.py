@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from hyperbeam import Atom, BadRequest, Device, Message, NotFound, commitments, key
@@ -131,14 +131,15 @@ class MessageDevice(Device):
     async def commit(self, base: Any, request: Message) -> Message:
         """The message with a commitment by the node's key, for the operator alone.
 
-        `keys`: a list of those that it is for; without it all, but HTTP headers.
+        `keys`: a list of those that it is for; without it all. What only says the order is left
+        out: headers, and the body.
         """
         order = await self.node.operator.authorize(request)
-        message, head = _as_message(base), _headers_of(request)
+        message = _without_request(_as_message(base), request)
         wanted = order.keys.get("keys", request.get("keys"))
         names = [wanted] if isinstance(wanted, str) else wanted
         if names is None:
-            names = sorted(name for name in message if _is_own(name) and name not in head)
+            names = sorted(name for name in message if _is_own(name))
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise BadRequest("keys has to be a list of names", param="keys")
         missing = [name for name in names if name not in message]
@@ -177,10 +178,15 @@ def _with_path(message: Message, request: Message) -> Message:
     return {**message, "path": said if said in (target, bare) else bare}
 
 
-def _headers_of(request: Message) -> Container[str]:
+def _without_request(message: Message, request: Message) -> Message:
+    """`message` without what it has of the request's own head and body."""
     private = request.get("priv")
-    found = private.get("request-headers", ()) if isinstance(private, Mapping) else ()
-    return frozenset(found)
+    head = private.get("request-headers", ()) if isinstance(private, Mapping) else ()
+    return {
+        name: value
+        for name, value in message.items()
+        if not ((name in head or name in ("body", "method")) and value == request.get(name))
+    }
 
 
 def _is_own(name: str) -> bool:

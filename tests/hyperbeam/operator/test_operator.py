@@ -1,0 +1,262 @@
+"""Orders to a running node: taken once, whole, and from its operator alone."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from hyperbeam import ConfigError, HyperbeamError
+from hyperbeam.commitments import committers, verify
+from hyperbeam.node import Node
+from hyperbeam.operator import orders
+from hyperbeam.operator.operator import Operator
+from hyperbeam.operator.signing import signed
+
+from ..conftest import StartNode
+from .support import CLAIM, INFO, ME, OTHER, ROUTES, OneHand, refused, request
+
+COMMIT = "/~message@1.0&a=1&b=two/commit"
+
+
+async def settings(me: OneHand) -> dict[str, Any]:
+    shown: dict[str, Any] = (await me.order(INFO, {})).json()["settings"]
+    return shown
+
+
+def kept(node: Node) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((node.home / "operator.json").read_bytes())
+    return found
+
+
+async def test_a_node_is_claimed_once_by_its_token(unclaimed: Node) -> None:
+    me, other = OneHand(unclaimed, ME), OneHand(unclaimed, OTHER)
+    token = unclaimed.operator.token
+    assert token is not None
+    assert refused(await me.order(INFO, {"log.level": "debug"})) == (403, "not_claimed")
+    for wrong in ({"token": "0" * 32}, {"token": 5}, {}, {"token": token + " "}):
+        assert refused(await me.order(CLAIM, wrong)) == (403, "wrong_token")
+    unsigned = await me.post(
+        CLAIM, {"accept": "application/json"}, json.dumps({"token": token}).encode()
+    )
+    assert unsigned.status_code == 403
+    assert (await me.order(CLAIM, {"token": token})).json()["operator"] == ME.address
+    assert unclaimed.operator.token is None
+    assert refused(await other.order(CLAIM, {"token": token})) == (403, "claimed")
+    assert refused(await other.order(INFO, {})) == (403, "not_the_operator")
+    assert (await settings(me))["log.level"] == "info"
+    assert unclaimed.operator.address == ME.address
+    assert token not in (unclaimed.home / "operator.json").read_text()
+
+
+async def test_the_configurations_operator_needs_no_token(node: Node, me: OneHand) -> None:
+    assert node.operator.token is None
+    assert refused(await me.order(CLAIM, {"token": ""})) == (403, "claimed")
+    assert "settings" in (await me.order(INFO, {})).json()
+
+
+async def test_what_is_changed_counts_at_once_and_is_kept(node: Node, me: OneHand) -> None:
+    keyset = node.keys.current.name
+    changed = await me.order(
+        INFO, {"http": {"cors": ["https://a.example"]}, "cache.writers": "all"}
+    )
+    assert changed.json()["changed"] == ["http.cors", "cache.writers"]
+    assert node.config.http.cors == ("https://a.example",)
+    assert node.devices["cache@1.0"].config.writers == "all"
+    assert node.keys.current.name != keyset
+    assert kept(node)["settings"] == {"http.cors": ["https://a.example"], "cache.writers": "all"}
+    (entry,) = node.operator.history
+    assert (entry["by"], entry["what"]) == (ME.address, "change")
+    assert await node.resolve(None, "/~meta@1.0/info/operator") == ME.address
+    assert await node.resolve(None, "/~meta@1.0/info/node_history") == [entry]
+
+
+@pytest.mark.parametrize(
+    ("keys", "status"),
+    [
+        ({"log.level": "loud"}, 400),
+        ({"http.body_limit": 0}, 400),
+        ({"http.cors": {"a": 1}}, 403),
+        ({"nonsense": 1}, 400),
+        ({"device_path": ["/tmp"]}, 403),
+        ({"inference.model": "x"}, 400),
+        ({"http.port": 1}, 403),
+        ({"operator": OTHER.address}, 403),
+        ({"home": "/"}, 403),
+        ({"hooks.request": "x@1.0"}, 403),
+        ({"initialized": "maybe"}, 400),
+    ],
+)
+async def test_all_or_nothing(node: Node, me: OneHand, keys: dict[str, Any], status: int) -> None:
+    before = node.config
+    reply = await me.order(INFO, {"log.access": True, **keys})
+    assert reply.status_code == status
+    assert node.config == before
+    assert node.operator.history == []
+    assert kept(node)["settings"] == {}
+
+
+async def test_an_order_is_taken_once(node: Node, me: OneHand, start_node: StartNode) -> None:
+    headers, body = me.signed(INFO, {"log.access": True})
+    assert (await me.post(INFO, headers, body)).status_code == 200
+    for _ in range(2):
+        assert refused(await me.post(INFO, headers, body)) == (403, "replayed_order")
+    both = await asyncio.gather(*(me.order(INFO, {}) for _ in range(8)))
+    assert {reply.status_code for reply in both} == {200}
+    once = me.signed(INFO, {"log.access": False})
+    replies = await asyncio.gather(*(me.post(INFO, *once) for _ in range(8)))
+    assert sorted(reply.status_code for reply in replies) == [200, *[403] * 7]
+
+
+async def test_an_order_survives_nothing_that_is_changed(node: Node, me: OneHand) -> None:
+    headers, body = me.signed(INFO, {"log.access": True})
+    assert (await me.post(INFO, headers, body.replace(b"true", b"fals"))).status_code == 401
+    assert (await me.post(ROUTES, headers, body)).status_code == 401
+    assert (await me.post("/~meta@1.0/claim", headers, body)).status_code == 401
+    assert (await me.post(f"{INFO}/log.level", headers, body)).status_code == 401
+    elsewhere = signed(INFO, {"log.access": True}, OTHER.address, ME)
+    assert refused(await me.post(INFO, *elsewhere)) == (403, "another_node")
+    assert node.operator.history == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/~apply@1.0&path=info/pair",
+        "/(~meta@1.0/info)/address",
+        "/~message@1.0&a=(~meta@1.0/info)/a",
+        "/~meta@1.0/info~meta@1.0",
+    ],
+)
+async def test_no_other_path_carries_an_order(node: Node, path: str) -> None:
+    other = OneHand(node, OTHER)
+    await other.order(path.partition("?")[0], {"log.access": True})
+    assert node.config.log.access is False
+
+
+async def test_permanent_is_the_last_change(node: Node, me: OneHand) -> None:
+    assert (
+        await me.order(INFO, {"initialized": "permanent", "log.access": True})
+    ).status_code == 200
+    assert node.config.log.access is True
+    for path, keys in (
+        (INFO, {"log.access": False}),
+        (ROUTES, {"template": "/y", "node": "http://h"}),
+    ):
+        assert refused(await me.order(path, keys)) == (403, "permanent")
+    assert "settings" in (await me.order(INFO, {})).json()
+    assert await node.resolve(None, f"{INFO}/initialized") == "permanent"
+
+
+async def test_a_change_that_cannot_be_applied_leaves_all_as_it_was(node: Node) -> None:
+    async def failing(config: Any) -> None:
+        raise ConfigError("no worker takes it")
+
+    me = OneHand(node, ME)
+    node.operator.apply = failing
+    reply = await me.order(INFO, {"log.access": True})
+    assert (reply.status_code, reply.json()["body"]) == (400, "no worker takes it")
+    assert kept(node)["settings"] == {}
+    assert kept(node)["history"] == node.operator.history == []
+    assert len(kept(node)["nonces"]) == 1
+
+
+async def test_an_order_that_has_begun_is_finished(node: Node) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(config: Any) -> None:
+        begun.set()
+        await go.wait()
+        await node.use_config(config)
+
+    node.operator.apply = slow
+    order = await node.operator.authorize(request(node.identity.address, {"log.access": True}))
+    asked = asyncio.create_task(node.operator.change(order))
+    await begun.wait()
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    go.set()
+    shown = await node.operator.authorize(request(node.identity.address))
+    assert shown.keys == {}
+    assert node.config.log.access is True
+    assert kept(node)["settings"] == {"log.access": True}
+
+
+async def test_a_disk_that_takes_nothing_changes_nothing(
+    node: Node, me: OneHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> None:
+        raise HyperbeamError("the disk is full", status=507, error="disk_full")
+
+    monkeypatch.setattr("hyperbeam.operator.state.save", full)
+    assert refused(await me.order(INFO, {"log.access": True})) == (507, "disk_full")
+    assert node.config.log.access is False
+    assert node.operator.history == []
+
+
+async def test_what_was_changed_is_there_after_a_restart(
+    node: Node, me: OneHand, table: Path
+) -> None:
+    headers, body = me.signed(INFO, {"log.access": True})
+    assert (await me.post(INFO, headers, body)).status_code == 200
+    later = Operator(node, node.operator.apply)
+    later.open()
+    with pytest.raises(HyperbeamError) as caught:
+        await later._here("take", _order(headers, body))
+    assert caught.value.error == "replayed_order"
+    assert later.history == node.operator.history
+
+
+def _order(headers: dict[str, str], body: bytes) -> dict[str, Any]:
+    said = json.loads(body)
+    return {"by": ME.address, "time": orders.now(), "nonce": said["nonce"], "keys": {}}
+
+
+async def test_routes_are_added_by_the_operator(node: Node, me: OneHand, table: Path) -> None:
+    route = {"template": "/y/.*", "nodes": ["http://127.0.0.1:10"]}
+    assert refused(await OneHand(node, OTHER).order(ROUTES, route)) == (403, "not_the_operator")
+    assert (await me.post(ROUTES, {})).status_code == 403
+    assert (await me.order(ROUTES, route)).json()[-1] == {
+        "template": "/y/.*",
+        "nodes": [{"prefix": "http://127.0.0.1:10"}],
+    }
+    before = await asyncio.to_thread(table.read_text)
+    assert '"/y/.*"' in before
+    for bad in ({"template": "/("}, {**route, "strategy": "No"}, {}):
+        assert (await me.order(ROUTES, bad)).status_code == 400
+    assert await asyncio.to_thread(table.read_text) == before
+    assert len(node.routes.routes) == 2
+
+
+async def test_pages_of_others_do_not_read_what_orders_get(node: Node, me: OneHand) -> None:
+    reply = await me.order(INFO, {})
+    assert "access-control-allow-origin" not in reply.headers
+    asked = {"origin": "https://a.example", "access-control-request-method": "POST"}
+    async with httpx.AsyncClient() as client:
+        url = f"http://127.0.0.1:{node.server.port}"
+        preflight = await client.request("OPTIONS", url + INFO, headers=asked)
+        read = await client.get(url + INFO)
+    assert "access-control-allow-origin" not in preflight.headers
+    assert read.headers["access-control-allow-origin"] == "*"
+
+
+async def test_the_node_commits_for_its_operator_alone(node: Node, me: OneHand) -> None:
+    for reply in (
+        await me.post(COMMIT, {"accept": "application/json"}),
+        await OneHand(node, OTHER).order(COMMIT, {}),
+    ):
+        assert reply.status_code == 403
+    message = {"a": "1", "b": "two"}
+    asked = request(node.identity.address, {"keys": ["a"]})
+    committed = await node.resolve(message, {**asked, "path": "commit"})
+    assert committers(committed) == [node.identity.address]
+    verify(committed)
+    with pytest.raises(HyperbeamError):
+        await node.resolve(message, {**asked, "path": "commit", "priv": {"signers": (ME.address,)}})
+    reply = await me.order(COMMIT, {"keys": ["a", "b"]})
+    committed = reply.json()
+    assert committed.keys() == {"a", "b", "device", "commitments"}
+    assert committers(committed) == [node.identity.address]
+    verify(committed)
