@@ -165,9 +165,12 @@ class Operator:
         raise ValueError(f"an operator has no {name!r}")
 
     async def _take(self, order: Order) -> None:
-        nonces = {
-            nonce: until for nonce, until in self._state.nonces.items() if until > orders.now()
-        }
+        now, known = orders.now(), self._state.nonces
+        nonces = {nonce: until for nonce, until in known.items() if until > now}
+        gone = [until - 2 * orders.WINDOW for until in known.values() if until <= now]
+        forgotten = max(self._state.forgotten, *gone, 0)
+        if order.time <= forgotten:
+            raise Forbidden("the order is older than others were", error="stale_order")
         name = hashlib.sha256(order.nonce.encode("utf-8", "surrogatepass")).hexdigest()
         if name in nonces:
             raise Forbidden(
@@ -175,7 +178,7 @@ class Operator:
                 error="replayed_order",
             )
         nonces[name] = order.time + 2 * orders.WINDOW
-        await self._save(msgspec.structs.replace(self._state, nonces=nonces))
+        await self._save(msgspec.structs.replace(self._state, nonces=nonces, forgotten=forgotten))
 
     async def _claim(self, order: Order) -> None:
         if self.token is None:

@@ -21,13 +21,15 @@ MAX_HISTORY = 1000
 
 
 class State(msgspec.Struct):
-    """`nonces`: until when (milliseconds) each is remembered."""
+    """`nonces`: until when (milliseconds) each is remembered. `forgotten`: the time of the latest
+    order whose nonce is not: none of then or before counts, though the clock be set back."""
 
     operator: str = ""
     permanent: bool = False
     settings: dict[str, Any] = {}
     history: list[dict[str, Any]] = []
     nonces: dict[str, int] = {}
+    forgotten: int = 0
 
 
 def load(home: Path) -> State:

@@ -209,6 +209,19 @@ async def test_what_was_changed_is_there_after_a_restart(
     assert later.history == node.operator.history
 
 
+async def test_a_clock_that_is_set_back_brings_no_order_back(
+    node: Node, me: OneHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = orders.now()
+    headers, body = me.signed(INFO, {"log.access": True})
+    assert (await me.post(INFO, headers, body)).status_code == 200
+    for module in ("orders", "signing"):
+        monkeypatch.setattr(f"hyperbeam.operator.{module}.now", lambda: start + 3 * orders.WINDOW)
+    assert (await me.order(INFO, {})).status_code == 200
+    monkeypatch.setattr("hyperbeam.operator.orders.now", lambda: start)
+    assert refused(await me.post(INFO, headers, body)) == (403, "stale_order")
+
+
 def _order(headers: dict[str, str], body: bytes) -> dict[str, Any]:
     said = json.loads(body)
     return {"by": ME.address, "time": orders.now(), "nonce": said["nonce"], "keys": {}}
@@ -260,3 +273,16 @@ async def test_the_node_commits_for_its_operator_alone(node: Node, me: OneHand) 
     assert committed.keys() == {"a", "b", "device", "commitments"}
     assert committers(committed) == [node.identity.address]
     verify(committed)
+
+
+async def test_a_bare_nonce_is_signed_for_the_operator_alone(start_node: StartNode) -> None:
+    """Whoever chooses what a GPU signs can have it vouch for anything."""
+    node = await start_node(operator=ME.address, sev_gpu__backend="simulated")
+    path, nonce = "/~sev_gpu@1.0/generate", "5c" * 32
+    body = json.dumps({"bare": nonce}).encode()
+    kind = {"content-type": "application/json"}
+    assert (await OneHand(node, ME).post(path, kind, body)).status_code == 403
+    assert (await OneHand(node, OTHER).order(path, {"bare": nonce})).status_code == 403
+    reply = await OneHand(node, ME).order(path, {"bare": nonce})
+    assert reply.json()["nonce"] == nonce
+    assert (await OneHand(node, ME).order(path, {"bare": "xyz"})).status_code == 400
