@@ -212,6 +212,8 @@ def as_commitments(signed: Iterable[Signed], apart: Apart) -> Message:
 def _said(components: Collection[str], apart: Apart) -> set[str]:
     """The keys that `components` may be for: to verify them they are written again, all of them."""
     names = {name.removesuffix(LINK_SUFFIX) for name in components}
+    # Upstream writes the key `method` as `@method`, and so on.
+    names |= {name[1:] for name in names if name[:1] == "@" and component(name[1:]) == name}
     keys = {key for key in apart.message if _safe(key) in names and _is_data(key)}
     rest = apart.message.keys() - keys
     if "ao-ids" in names:

@@ -42,6 +42,7 @@ from .decoding import OF_REQUEST, as_it_is, decode
 INPUT = "signature-input"
 DIGEST = "content-digest"
 _TYPE = "content-type"
+_DERIVED = frozenset(f"@{name}" for name in siginfo.DERIVED)
 _MAX_KEYID = 128
 """Characters of a name for a key; what is longer can only be a key itself."""
 _QUERIES = frozenset({"@query", "@request-target", "@target-uri"})
@@ -185,7 +186,7 @@ def _commitment(signed: Signed, keys: set[str], address: str) -> Message:
         "commitment-device": DEVICE,
         "type": signed.text("alg"),
         "keyid": signed.text("keyid"),
-        "committed": sorted(key for key in keys if not key.startswith("@")),
+        "committed": sorted({"method" if key == "@method" else key for key in keys} - _DERIVED),
         "signature": encoded(signed.signature),
     }
     for name, value in signed.parameters.items():

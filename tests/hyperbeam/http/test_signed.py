@@ -347,6 +347,15 @@ def test_any_headers_are_read_or_refused(headers: dict[str, str], body: bytes) -
         assert error.status in (400, 401)
 
 
+def test_upstreams_method_is_a_key() -> None:
+    values = {"method": "POST", "a": "1", "path": "/~message@1.0/a"}
+    one = sign(SIGNER, ["a", "@method", "@path"], values.get, base=siginfo.base_of_upstream)
+    message = read(request([one], headers={"a": "1"}))
+    (commitment,) = message["commitments"].values()
+    assert commitment["committed"] == ["a", "method", "path"]
+    verify(message)
+
+
 async def test_on_a_node(node: Node) -> None:
     def ask(data: bytes) -> Any:
         return node.handle(message_of(data))

@@ -18,10 +18,12 @@ from hyperbeam.signers import PublicKey
 
 from ..conftest import StartNode
 
+TRANSPORT = ("connection", "content-length", "date")
+
 
 def message_of(reply: httpx.Response) -> dict[str, Any]:
     """A signed reply as a committed message, as an upstream node reads it."""
-    headers = dict(reply.headers)
+    headers = {name: value for name, value in reply.headers.items() if name not in TRANSPORT}
     signed = siginfo.parse(headers["signature"], headers["signature-input"])
     apart = httpsig.decode_apart(headers, reply.content)
     return {**apart.message, "commitments": as_commitments(signed, apart)}
@@ -62,6 +64,28 @@ async def test_replies_are_signed_when_the_config_says_so(start_node: StartNode)
     assert committers(message) == [node.identity.address]
     with pytest.raises(BadSignature):
         verify({**message, "body": 3})
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/~message@1.0&a=1&b+integer=2"),
+        ("POST", "/~json@1.0/deserialize"),
+        ("POST", "/~message@1.0&l+list=1,2/keys"),
+    ],
+)
+async def test_a_signed_message_holds_once_it_is_read(
+    start_node: StartNode, method: str, path: str
+) -> None:
+    node = await start_node(sign_replies=True)
+    url = f"http://127.0.0.1:{node.server.port}"
+    headers = {"accept-bundle": "true", "accept-encoding": "gzip", "x-some": "Header"}
+    async with httpx.AsyncClient(base_url=url) as client:
+        body = b'{"a": {"b": [1]}, "method": "x"}' if method == "POST" else None
+        reply = await client.request(method, path, content=body, headers=headers)
+    message = message_of(reply)
+    verify(message)
+    assert committers(message) == [node.identity.address]
 
 
 async def test_by_a_wallet(start_node: StartNode, tmp_path: Path) -> None:
