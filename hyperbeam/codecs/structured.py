@@ -27,7 +27,7 @@ from .fields import (
 Tabm = dict[str, Any]
 
 MAX_DEPTH = 128
-MAX_VALUES = 10_000
+MAX_VALUES = 11_000
 """Values at all depths of a message that is written in headers and parts, or given an id:
 more of them would hold up the node for longer than a tenth of a second."""
 MAX_READ = 200_000

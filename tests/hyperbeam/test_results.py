@@ -8,6 +8,7 @@ import pytest
 
 from hyperbeam import GatewayTimeout, NotFound, Stream, TooLarge
 from hyperbeam.cache import Cache
+from hyperbeam.codecs.structured import MAX_VALUES
 from hyperbeam.commitments import unsigned_id
 from hyperbeam.node import Node
 from hyperbeam.results import MISSING, Control, Results, control_of
@@ -223,7 +224,7 @@ async def test_the_hashpath_of_a_stored_message_is_its_id_and_the_key(node: Node
 
 
 async def test_a_message_without_an_id_has_no_hashpath(node: Node) -> None:
-    base = {str(number): number for number in range(10_001)}
+    base = {str(number): number for number in range(MAX_VALUES + 1)}
     with pytest.raises(TooLarge):
         await node.resolve(base, {"path": "1", "hashpath": True})
     assert await node.resolve(base, {"path": "1", "cache-control": "always"}) == 1
