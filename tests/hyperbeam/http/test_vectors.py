@@ -107,6 +107,8 @@ def test_any_signed_message_is_received(message: Message) -> None:
     names -= {"status", "path", "method", "connection", "signature"}
     plain = {name: message[name] for name in names if _PLAIN.match(name)}
     plain.pop("content-type", None)
+    if isinstance(plain.get("body"), dict | list):
+        plain.pop("data", None)  # As in NOT_SENT.
     message = {**plain, "in": message, "text": "t"}
     made = signed_by("ed25519", message)
     got = received(*sent(made))
