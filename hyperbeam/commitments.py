@@ -116,7 +116,7 @@ def commit(
     found = dict(commitments(message))
     if keys is None:
         keys = committed(message) or sorted(key for key in message if _is_data(key))
-    keys = list(dict.fromkeys(map(structured.normalize_key, keys)))
+    keys = sorted(set(map(structured.normalize_key, keys)))
     derived = [key for key in keys if key[:1] == "@" and component(key) == key]
     if derived:
         raise BadRequest(f"a key of the name {derived[0]!r} cannot be signed")
@@ -184,7 +184,44 @@ def _signed(headers: Iterable[str], commitment: Message) -> Signed:
         if _is_parameter(value):
             parameters[name] = value
     signature = _decoded(commitment.get("signature", ""))
-    return Signed(label(signature), tuple(map(_safe, sorted(headers))), parameters, signature)
+    names = map(_safe, _ordered(headers, _listed(commitment)))
+    return Signed(label(signature), tuple(names), parameters, signature)
+
+
+def _ordered(headers: Iterable[str], listed: list[str]) -> list[str]:
+    """In the order of the keys, if that is not sorted: upstream signs over 32 in one of its own."""
+    if listed == sorted(listed):
+        return sorted(headers)
+    names = set(headers)
+    places = {key: place for place, key in enumerate(listed)}
+    in_body = [
+        place
+        for key, place in places.items()
+        if not names & {key, key + LINK_SUFFIX} and key not in structured.RESERVED
+    ]
+    places["content-digest"] = min(in_body, default=len(listed))
+
+    def place(name: str) -> tuple[int, str]:
+        return places.get(name, places.get(name.removesuffix(LINK_SUFFIX), len(listed))), name
+
+    return sorted(names, key=place)
+
+
+def as_listed(components: Collection[str], keys: Collection[str]) -> list[str]:
+    """`keys` as a commitment lists them that was signed over `components`: sorted, as they are;
+    else in their order, where the names that are no keys have a place too."""
+    bare = [name[1:] if component(name[1:]) == name else name for name in components]
+    if bare == sorted(bare):
+        return sorted(keys)
+    own = {name.removesuffix(LINK_SUFFIX) for name in bare}
+    found: list[str] = []
+    for name in bare:
+        key = name.removesuffix(LINK_SUFFIX)
+        if name == "content-digest":
+            found += sorted(key for key in keys if key not in own)
+        elif key in keys or name in structured.RESERVED:
+            found.append(key)
+    return list(dict.fromkeys([*found, *sorted(keys)]))
 
 
 def as_commitments(signed: Iterable[Signed], apart: Apart) -> Message:
@@ -198,7 +235,7 @@ def as_commitments(signed: Iterable[Signed], apart: Apart) -> Message:
             **one.parameters,
             "commitment-device": DEVICE,
             "type": one.text("alg"),
-            "committed": sorted(_said(one.components, apart)),
+            "committed": as_listed(one.components, _said(one.components, apart)),
             "signature": encoded(one.signature),
         }
         said.pop("alg", None)
@@ -250,6 +287,10 @@ def head_of(message: Message) -> dict[str, bytes]:
 
 def keys_of(commitment: Message) -> list[str]:
     """The keys that a commitment is for."""
+    return [key for key in _listed(commitment) if key not in structured.RESERVED]
+
+
+def _listed(commitment: Message) -> list[str]:
     keys = commitment.get("committed")
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         return []

@@ -23,6 +23,7 @@ from ..codecs.siginfo import BadSignature, Signed
 from ..codecs.structured import LINK_SUFFIX, empty_keys, parse_types
 from ..commitments import (
     DEVICE,
+    as_listed,
     commitment_id,
     covered,
     encoded,
@@ -186,7 +187,9 @@ def _commitment(signed: Signed, keys: set[str], address: str) -> Message:
         "commitment-device": DEVICE,
         "type": signed.text("alg"),
         "keyid": signed.text("keyid"),
-        "committed": sorted({"method" if key == "@method" else key for key in keys} - _DERIVED),
+        "committed": as_listed(
+            signed.components, {"method" if key == "@method" else key for key in keys} - _DERIVED
+        ),
         "signature": encoded(signed.signature),
     }
     for name, value in signed.parameters.items():
@@ -290,7 +293,7 @@ class _Components:
         """The keys of the message that `components` stand for."""
         apart = self.apart
         if reading is Reading.REWRITTEN:
-            in_digest = apart.of_body - self._nested() - self._as_written().keys()
+            in_digest = self._rewritten() - self._as_written().keys()
             found = covered(
                 [*components, _TYPE], self.request, Apart(apart.message, in_digest, _TYPE)
             )
@@ -340,11 +343,19 @@ class _Components:
         message = self.apart.message
         return {n for n in self.apart.of_body if isinstance(message[n], dict | list | Link)}
 
+    def _rewritten(self) -> set[str]:
+        """What of the body has no id of its own; `data` too, which is signed as the body and sent
+        as a header where `body` is nested."""
+        nested = self._nested()
+        plain = set(self.apart.of_body - nested)
+        if "body" in nested and "data" in self._head and "ao-body-key" not in self._head:
+            plain.add("data")
+        return plain
+
     def _as_written(self) -> dict[str, str]:
         """The head that the body's keys would have without the nested messages among them."""
         if self._written is None:
-            plain = self.apart.of_body - self._nested()
-            headers = head_of({name: self.apart.message[name] for name in plain})
+            headers = head_of({name: self.apart.message[name] for name in self._rewritten()})
             self._written = {
                 name: value.decode("utf-8", "surrogateescape")
                 for name, value in headers.items()
