@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from hyperbeam import BadRequest, Device, Message
-from hyperbeam.commitments import message_id
+from hyperbeam.commitments import signed_id
 from hyperbeam.message import public, without
 
 
@@ -31,7 +31,7 @@ class Dedup(Device):
         seen = message.get("dedup", [])
         if not isinstance(seen, list):
             raise BadRequest("dedup has to be a list of ids", param="dedup")
-        id = message_id(subject if isinstance(subject, dict) else {"body": subject}, "all")
+        id = signed_id(subject if isinstance(subject, dict) else {"body": subject})
         if id in seen:
             return {**message, "priv": {"stack": "skip"}}
         return {**message, "dedup": [id, *seen]}

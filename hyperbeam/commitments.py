@@ -12,25 +12,28 @@ import base64
 import binascii
 import hashlib
 import hmac
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeGuard
 
 from .codecs import structured
-from .codecs.fields import format_string, parse_dictionary
+from .codecs.fields import format_string
 from .codecs.httpsig import MAX_VALUE, Apart, content_digest, has_control, layout
 from .codecs.siginfo import BadSignature, Signed, base_of_upstream, component
-from .codecs.structured import ID_SIZES, LINK_SUFFIX, Tabm
+from .codecs.structured import LINK_SUFFIX, Tabm
+from .components import as_listed, is_data, keys_said, ordered, safe
 from .errors import BadRequest
-from .message import Message, is_private
+from .message import Link, Message, is_private
 from .signers import HMAC, PublicKey, Signer
 
 DEVICE = "httpsig@1.0"
 MAX_COMMITMENTS = 32
+MAX_SIGNED = 32
+"""Nested messages with commitments that one message may have: each is verified."""
 KEY = b"ao"
 KEYID = "ao"
-_UNSAFE = re.compile(r'[\x00-\x1f\x7f"\\%]')
-_PARAMETERS = ("bundle", "created", "expires", "nonce", "tag")
+_PARAMETERS = frozenset({"bundle", "created", "expires", "nonce", "tag"})
+_REQUIRED = {"commitment-device", "type", "keyid", "committed", "signature"}
+_REQUIRED_OF_SIGNERS = _REQUIRED | {"committer"}
 
 
 def unsigned_id(message: Message) -> str:
@@ -70,6 +73,70 @@ def commitments(message: Message) -> Mapping[str, Message]:
     if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
         return {}
     return found
+
+
+def pinned(message: Message) -> Message:
+    """`message` with links in place of the nested messages that are signed as a whole, as who
+    signs it has it: by the id of their signatures. Raises BadRequest for over MAX_SIGNED."""
+    room = iter(range(MAX_SIGNED))
+    return {key: _pinned(item, room) for key, item in message.items()}
+
+
+def _pinned(value: Any, room: Iterator[int]) -> Any:
+    if isinstance(value, list):
+        return [_pinned(item, room) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if of_committers(value, "all"):
+        if next(room, None) is None:
+            raise BadRequest(f"over {MAX_SIGNED} nested messages have commitments")
+        if is_signed_whole(value):
+            return Link(message_id(value, "all"))
+    return {key: _pinned(item, room) for key, item in value.items()}
+
+
+def signed_id(message: Message) -> str:
+    """The id over all signatures where they hold and stand for all of it, else without them."""
+    return message_id(message, "all" if is_signed_whole(message) else "none")
+
+
+def is_signed_whole(message: Message) -> bool:
+    """Whether all of its commitments hold, and each signer stands for each key."""
+    try:
+        verify(message)
+    except (BadSignature, BadRequest):
+        return False
+    keys = {structured.normalize_key(key) for key in message if is_data(key)}
+    return keys <= set(committed(message, of_committers(message, "all")))
+
+
+def is_exact(message: Message) -> bool:
+    """Whether the id of its signatures says all of `message`: each signer and the HMAC stand for
+    every key, and no commitment says more than is signed."""
+    found = commitments(message)
+    macs = [one for one in found.values() if one.get("type") == HMAC]
+    rest = {key: value for key, value in message.items() if key != "commitments"}
+    return (
+        len(found) > 1
+        and len(macs) == 1
+        and all(
+            one.keys() - _PARAMETERS == (_REQUIRED if one in macs else _REQUIRED_OF_SIGNERS)
+            for one in found.values()
+        )
+        and all(_listed(one) == committed(message) for one in found.values())
+        and not _has_reserved(rest)
+        and is_signed_whole(message)
+    )
+
+
+def _has_reserved(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(map(_has_reserved, value))
+    return isinstance(value, dict) and any(
+        key.lower() in structured.RESERVED or _has_reserved(item)
+        for key, item in value.items()
+        if not is_private(key)
+    )
 
 
 def committers(message: Message) -> list[str]:
@@ -115,7 +182,7 @@ def commit(
     """
     found = dict(commitments(message))
     if keys is None:
-        keys = committed(message) or sorted(key for key in message if _is_data(key))
+        keys = committed(message) or sorted(key for key in message if is_data(key))
     keys = sorted(set(map(structured.normalize_key, keys)))
     derived = [key for key in keys if key[:1] == "@" and component(key) == key]
     if derived:
@@ -179,49 +246,13 @@ def as_signed(message: Message, commitment: Message) -> Signed:
 
 def _signed(headers: Iterable[str], commitment: Message) -> Signed:
     parameters: dict[str, str | int] = {"alg": str(commitment.get("type", ""))}
-    for name in ("keyid", *_PARAMETERS):
+    for name in ("keyid", *sorted(_PARAMETERS)):
         value = commitment.get(name)
         if _is_parameter(value):
             parameters[name] = value
     signature = _decoded(commitment.get("signature", ""))
-    names = map(_safe, _ordered(headers, _listed(commitment)))
+    names = map(safe, ordered(headers, _listed(commitment)))
     return Signed(label(signature), tuple(names), parameters, signature)
-
-
-def _ordered(headers: Iterable[str], listed: list[str]) -> list[str]:
-    """In the order of the keys, if that is not sorted: upstream signs over 32 in one of its own."""
-    if listed == sorted(listed):
-        return sorted(headers)
-    names = set(headers)
-    places = {key: place for place, key in enumerate(listed)}
-    in_body = [
-        place
-        for key, place in places.items()
-        if not names & {key, key + LINK_SUFFIX} and key not in structured.RESERVED
-    ]
-    places["content-digest"] = min(in_body, default=len(listed))
-
-    def place(name: str) -> tuple[int, str]:
-        return places.get(name, places.get(name.removesuffix(LINK_SUFFIX), len(listed))), name
-
-    return sorted(names, key=place)
-
-
-def as_listed(components: Collection[str], keys: Collection[str]) -> list[str]:
-    """`keys` as a commitment lists them that was signed over `components`: sorted, as they are;
-    else in their order, where the names that are no keys have a place too."""
-    bare = [name[1:] if component(name[1:]) == name else name for name in components]
-    if bare == sorted(bare):
-        return sorted(keys)
-    own = {name.removesuffix(LINK_SUFFIX) for name in bare}
-    found: list[str] = []
-    for name in bare:
-        key = name.removesuffix(LINK_SUFFIX)
-        if name == "content-digest":
-            found += sorted(key for key in keys if key not in own)
-        elif key in keys or name in structured.RESERVED:
-            found.append(key)
-    return list(dict.fromkeys([*found, *sorted(keys)]))
 
 
 def as_commitments(signed: Iterable[Signed], apart: Apart) -> Message:
@@ -235,7 +266,7 @@ def as_commitments(signed: Iterable[Signed], apart: Apart) -> Message:
             **one.parameters,
             "commitment-device": DEVICE,
             "type": one.text("alg"),
-            "committed": as_listed(one.components, _said(one.components, apart)),
+            "committed": as_listed(one.components, keys_said(one.components, apart)),
             "signature": encoded(one.signature),
         }
         said.pop("alg", None)
@@ -243,40 +274,6 @@ def as_commitments(signed: Iterable[Signed], apart: Apart) -> Message:
         if key is not None:
             said["committer"] = key.address
         found[commitment_id(one.signature)] = said
-    return found
-
-
-def _said(components: Collection[str], apart: Apart) -> set[str]:
-    """The keys that `components` may be for: to verify them they are written again, all of them."""
-    names = {name.removesuffix(LINK_SUFFIX) for name in components}
-    # Upstream writes the key `method` as `@method`, and so on.
-    names |= {name[1:] for name in names if name[:1] == "@" and component(name[1:]) == name}
-    keys = {key for key in apart.message if _safe(key) in names and _is_data(key)}
-    rest = apart.message.keys() - keys
-    if "ao-ids" in names:
-        keys |= {key for key in rest if len(key) in ID_SIZES}
-    if "content-digest" in names:
-        keys |= rest & apart.of_body
-    if "ao-body-key" in names:
-        # Beside a nested `body` it is signed as the body, and may have been sent as a header.
-        keys |= rest & {"data"}
-    return keys
-
-
-def covered(components: Collection[str], headers: Mapping[str, Any], apart: Apart) -> set[str]:
-    """The keys that the components of a signature stand for, of a message that came `apart`.
-
-    The body's are covered by its digest and by the header that says how it is read, if one does.
-    """
-    found: set[str] = set()
-    for name in components:
-        if name == "content-digest":
-            if apart.read_by in (None, *components):
-                found |= apart.of_body
-        elif name == "ao-ids":
-            found |= parse_dictionary(str(headers.get(name, "")), name).keys()
-        elif name not in structured.RESERVED and name != apart.read_by:
-            found.add(name.removesuffix(LINK_SUFFIX))
     return found
 
 
@@ -306,7 +303,7 @@ def _check(message: Message, id: str, commitment: Message) -> None:
     signature = _decoded(commitment.get("signature", ""))
     alg, keyid = str(commitment.get("type", "")), str(commitment.get("keyid", ""))
     keys = keys_of(commitment)
-    there = {structured.normalize_key(key) for key in message if _is_data(key)}
+    there = {structured.normalize_key(key) for key in message if is_data(key)}
     missing = [key for key in keys if key not in there]
     if not keys or missing:
         raise BadSignature(
@@ -336,7 +333,7 @@ def _is_parameter(value: Any) -> TypeGuard[str | int]:
 
 def _base(message: Message, commitment: Message) -> bytes:
     headers = _headers(message, commitment)
-    values = {_safe(name): value for name, value in headers.items()}
+    values = {safe(name): value for name, value in headers.items()}
     signed = _signed(headers, commitment)
     text = base_of_upstream(signed, lambda name: values[name].decode("utf-8", "surrogateescape"))
     return text.encode("utf-8", "surrogateescape")
@@ -348,10 +345,11 @@ def _headers(message: Message, commitment: Message) -> dict[str, bytes]:
     wanted = {
         key: value
         for key, value in message.items()
-        if structured.normalize_key(key) in keys and _is_data(key)
+        if structured.normalize_key(key) in keys and is_data(key)
     }
-    tabm = structured.encode(wanted)
-    return _with_digest(tabm if commitment.get("bundle") == "true" else _linked(tabm))
+    bundled = commitment.get("bundle") == "true"
+    tabm = structured.encode(wanted if bundled else pinned(wanted))
+    return _with_digest(tabm if bundled else _linked(tabm))
 
 
 def _id(tabm: Tabm) -> str:
@@ -383,23 +381,14 @@ def _signature_base(headers: dict[str, bytes]) -> bytes:
     Stored ids depend on each byte of it.
     """
     names = sorted(headers)
-    lines = [f'"{_safe(name)}": '.encode() + headers[name] for name in names]
-    components = " ".join(format_string(component(_safe(name))) for name in names)
+    lines = [f'"{safe(name)}": '.encode() + headers[name] for name in names]
+    components = " ".join(format_string(component(safe(name))) for name in names)
     parameters = f'"@signature-params": ({components});alg="hmac-sha256";keyid="ao"'
     return b"\n".join(lines) + b"\n" + parameters.encode()
 
 
-def _is_data(key: str) -> bool:
-    return not is_private(key) and key not in structured.RESERVED
-
-
 def _fits(key: str, value: bytes) -> bool:
     return len(value) <= MAX_VALUE and not has_control(value)
-
-
-def _safe(name: str) -> str:
-    """Names are written between quotes, a line each: what would break out is escaped."""
-    return _UNSAFE.sub(lambda match: f"%{ord(match.group()):02x}", name)
 
 
 def _decoded(text: Any) -> bytes:

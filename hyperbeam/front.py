@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from .device import Device
 from .errors import HyperbeamError
 from .http.decoding import is_plain
-from .http.signed import INPUT, read
+from .http.request import INPUT
+from .http.signed import read
 from .message import Message
 from .observe.request_id import current
 from .path import Step

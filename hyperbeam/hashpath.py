@@ -11,7 +11,8 @@ import base64
 import hashlib
 from typing import Any
 
-from .commitments import encoded, message_id
+from .codecs.structured import RESERVED
+from .commitments import encoded, is_exact, message_id, unsigned_id
 from .message import ID_LENGTH, Message, is_private
 
 META = frozenset({"path", "hashpath", "cache-control"})
@@ -19,12 +20,16 @@ META = frozenset({"path", "hashpath", "cache-control"})
 
 
 def root(base: Any) -> str:
-    """The id that a hashpath begins with: a message's, with its commitments; of text or bytes
-    SHA-256. Raises BadRequest or TooLarge for what has no id."""
+    """The id that a hashpath begins with: of text or bytes SHA-256, of a message that is signed
+    whole that of its signatures, else one that counts all of it, commitments too.
+
+    Raises BadRequest or TooLarge for what has no id.
+    """
     if isinstance(base, str | bytes):
         data = base.encode("utf-8", "surrogatepass") if isinstance(base, str) else base
         return encoded(hashlib.sha256(data).digest())
-    return message_id(base if isinstance(base, dict) else {"body": base}, "all")
+    message = base if isinstance(base, dict) else {"body": base}
+    return message_id(message, "all") if is_exact(message) else unsigned_id(_spelled(message))
 
 
 def after(path: str, called: str, request: Message) -> str:
@@ -40,8 +45,20 @@ def after(path: str, called: str, request: Message) -> str:
         said["request-headers"] = of_head  # keys may count less where they are HTTP's own
     # A key that looks like an id, or has a slash, could be read as another hashpath.
     if said or "/" in called or len(called) == ID_LENGTH:
-        called = message_id({**said, "path": called}, "all")
+        called = root({**said, "path": called})
     return f"{_rolled(path)}/{called}"
+
+
+def _spelled(value: Any) -> Any:
+    """`value` with other names for the keys that do not count for ids: results tell them apart."""
+    if isinstance(value, list):
+        return [_spelled(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        f"{key}\n" if key.lower().rstrip("\n") in RESERVED else key: _spelled(item)
+        for key, item in value.items()
+    }
 
 
 def _rolled(path: str) -> str:

@@ -33,7 +33,7 @@ def encode(message: Message) -> dict[str, str | bytes]:
     MAX_PATH characters, TooLarge for over `structured.MAX_VALUES` values or MAX_READ segments.
     """
     flat: dict[str, str | bytes] = {}
-    _flatten(structured.encode(message), "", flat)
+    _flatten(structured.encode(message, commitments=True), "", flat)
     _check_segments(flat)
     return flat
 

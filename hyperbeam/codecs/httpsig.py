@@ -20,7 +20,7 @@ from ..message import Message
 from . import multipart, structured
 from .fields import format_string, parse_dictionary, parse_parameters
 from .multipart import Part
-from .structured import EMPTY_MESSAGE, ID_SIZES, MAX_DEPTH, Tabm, normalize_key
+from .structured import EMPTY_MESSAGE, ID_SIZES, LINK_SUFFIX, MAX_DEPTH, Tabm, normalize_key
 
 MAX_VALUE = 4096
 MAX_HEADERS = 90
@@ -62,7 +62,8 @@ def encode(
     message = as_message(message)
     if status is not None:
         message = {**message, "status": status}
-    fields, body = layout(structured.encode(message), _Head().fits, group=_is_cased)
+    tabm = structured.encode(message, commitments=True)
+    fields, body = layout(tabm, _Head().fits, group=_is_cased)
     headers = {name: value.decode("ascii") for name, value in fields.items()}
     if body:
         headers["content-digest"] = content_digest(body)
@@ -98,6 +99,8 @@ def decode(headers: Mapping[str, str], body: bytes) -> Message:
     elif body or named is not None:
         _place(tabm, (inline,), body)
     _ungroup(tabm)
+    for value in tabm.values():
+        _restore_commitments(value)
     return structured.decode(tabm)
 
 
@@ -275,6 +278,31 @@ def _in_part(key: str) -> bool:
         and key not in _SIGNATURES
         and key != "content-disposition"
     )
+
+
+def _restore_commitments(value: Any) -> None:
+    """Upstream writes a nested message's commitments as messages with signature headers of their
+    own, and the list of keys once more as a link."""
+    if not isinstance(value, dict):
+        return
+    for key, item in value.items():
+        if key != "commitments" or not isinstance(item, dict):
+            _restore_commitments(item)
+            continue
+        for one in item.values():
+            if isinstance(one, dict):
+                _restore_commitment(one)
+
+
+def _restore_commitment(one: Tabm) -> None:
+    committed = one.get("committed")
+    if isinstance(committed, dict):
+        one.pop("committed" + LINK_SUFFIX, None)
+        committed.setdefault("ao-types", '.="list"')
+    if one.pop("signature-input", None) is not None and "signature" in one:
+        found = list(parse_dictionary(_text(one["signature"]), "signature").values())
+        if len(found) == 1 and isinstance(found[0], bytes):
+            one["signature"] = base64.urlsafe_b64encode(found[0]).rstrip(b"=")
 
 
 def _header_bytes(value: str) -> bytes:

@@ -47,12 +47,12 @@ ID_SIZES = frozenset({32, 42, 43})
 """Bytes of keys that are ids, whose case counts."""
 
 
-def encode(message: Message) -> Tabm:
-    """The TABM of `message`. Raises BadRequest for what has no such form: two keys that
-    differ only in case, infinity and NaN, more than 128 levels; TooLarge for over
-    MAX_VALUES values."""
+def encode(message: Message, *, commitments: bool = False) -> Tabm:
+    """The TABM of `message`, with the commitments of what is nested in it where that is wanted:
+    ids are without. Raises BadRequest for what has no such form: two keys that differ only in
+    case, infinity and NaN, more than 128 levels; TooLarge for over MAX_VALUES values."""
     _check_size(message)
-    return _encode(message, 0)
+    return _encode(message, 0, RESERVED - {"commitments"} if commitments else RESERVED)
 
 
 def _check_size(message: Message) -> None:
@@ -155,7 +155,7 @@ def text_of(value: bytes) -> str | bytes:
         return value
 
 
-def _encode(value: Message | list[Any], depth: int) -> Tabm:
+def _encode(value: Message | list[Any], depth: int, nested: frozenset[str]) -> Tabm:
     if depth > MAX_DEPTH:
         raise BadRequest(f"a message may be at most {MAX_DEPTH} levels deep")
     types: dict[str, str] = {}
@@ -163,9 +163,10 @@ def _encode(value: Message | list[Any], depth: int) -> Tabm:
         value = {str(number): item for number, item in enumerate(value, 1)}
         types["."] = "list"
     tabm: Tabm = {}
+    left_out = nested if depth else RESERVED
     for name, item in value.items():
         key = normalize_key(_checked(name))
-        if is_private(key) or key in RESERVED:
+        if is_private(key) or key in left_out:
             continue
         if isinstance(item, Link):
             key, item = key + LINK_SUFFIX, item.id
@@ -173,7 +174,7 @@ def _encode(value: Message | list[Any], depth: int) -> Tabm:
             raise BadRequest(f"two keys of a message are the same but for case: {key[:64]!r}")
         match item:
             case dict() | list():
-                tabm[key] = _encode(item, depth + 1)
+                tabm[key] = _encode(item, depth + 1, nested)
             case bytes() | bytearray() | memoryview():
                 tabm[key] = bytes(item)
             case str() if not isinstance(item, Atom):

@@ -9,6 +9,8 @@ from ..message import Message, is_private
 
 BUNDLE = "accept-bundle"
 """Whether nested messages come as they are, not as links; false unless the head says it."""
+INPUT = "signature-input"
+"""The header that signed requests have."""
 CREDENTIALS = frozenset({"authorization", "cookie", "x-api-key"})
 HOP_BY_HOP = frozenset(
     {
@@ -27,11 +29,12 @@ HOP_BY_HOP = frozenset(
 def build(scope: Scope, body: bytes, proxies: Proxies | None = None) -> Message:
     """The message of a request: `method`, `path` (raw target), `body` (bytes), headers as keys.
 
-    Headers that describe the connection are left out, credentials stand only under
-    `priv["headers"]`. A header can set neither of the keys named above nor a private one.
-    `priv["client"]` is the peer's address, or what trusted `proxies` say it is,
-    `priv["target"]` the path as it was sent, `priv["path-header"]` and `priv["body-header"]`
-    are headers of these names, `priv["request-headers"]` the names that came from the head.
+    Headers that describe the connection are left out, `content-length` too where nothing is
+    signed; credentials stand only under `priv["headers"]`. A header can set neither of the keys
+    named above nor a private one. `priv["client"]` is the peer's address, or what trusted
+    `proxies` say it is, `priv["target"]` the path as it was sent, `priv["path-header"]` and
+    `priv["body-header"]` are headers of these names, `priv["request-headers"]` the names that
+    came from the head.
     """
     headers: dict[str, str] = {}
     credentials: dict[str, str] = {}
@@ -49,6 +52,8 @@ def build(scope: Scope, body: bytes, proxies: Proxies | None = None) -> Message:
             target[name] = f"{target[name]}{separator}{value}"
         else:
             target[name] = value
+    if INPUT not in headers:
+        headers.pop("content-length", None)
     client = scope["client"]
     peer = client[0] if client else ""
     query = scope["query_string"]

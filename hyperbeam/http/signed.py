@@ -23,24 +23,24 @@ from ..codecs.siginfo import BadSignature, Signed
 from ..codecs.structured import LINK_SUFFIX, empty_keys, parse_types
 from ..commitments import (
     DEVICE,
-    as_listed,
     commitment_id,
-    covered,
     encoded,
     head_of,
     is_hmac,
     label,
     list_id,
     mac_holds,
+    pinned,
     unsigned_id,
 )
 from ..commitments import verify as check
+from ..components import as_listed, covered
 from ..errors import BadRequest, Unauthorized
 from ..message import Link, Message
 from ..signers import PublicKey
 from .decoding import OF_REQUEST, as_it_is, decode
+from .request import INPUT
 
-INPUT = "signature-input"
 DIGEST = "content-digest"
 _TYPE = "content-type"
 _DERIVED = frozenset(f"@{name}" for name in siginfo.DERIVED)
@@ -343,14 +343,13 @@ class _Components:
         message = self.apart.message
         return {n for n in self.apart.of_body if isinstance(message[n], dict | list | Link)}
 
-    def _rewritten(self) -> set[str]:
+    def _rewritten(self) -> frozenset[str]:
         """What of the body has no id of its own; `data` too, which is signed as the body and sent
         as a header where `body` is nested."""
         nested = self._nested()
-        plain = set(self.apart.of_body - nested)
-        if "body" in nested and "data" in self._head and "ao-body-key" not in self._head:
-            plain.add("data")
-        return plain
+        plain = self.apart.of_body - nested
+        moved = "body" in nested and "data" in self._head and "ao-body-key" not in self._head
+        return plain | {"data"} if moved else plain
 
     def _as_written(self) -> dict[str, str]:
         """The head that the body's keys would have without the nested messages among them."""
@@ -368,6 +367,9 @@ class _Components:
         if isinstance(value, Link):
             return value.id
         try:
+            value = pinned({name: value})[name]
+            if isinstance(value, Link):
+                return value.id
             if isinstance(value, dict):
                 return unsigned_id(value)
             return list_id(value) if isinstance(value, list) else None

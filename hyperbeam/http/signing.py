@@ -36,7 +36,8 @@ _UNSIGNED = OWN | {
 
 
 def fields_to_sign(reply: Reply) -> dict[str, str] | None:
-    """The header fields of `reply` that are signed; None for one that is signed already."""
+    """The header fields of `reply` that are signed; None for one that is signed already, or that
+    has no status: by it a signed reply is told from a request."""
     found: dict[str, str] = {}
     twice: set[str] = set()
     for raw_name, raw_value in reply.headers:
@@ -48,6 +49,8 @@ def fields_to_sign(reply: Reply) -> dict[str, str] | None:
         twice |= {name} & found.keys()
         found[name] = raw_value.decode("utf-8", "surrogateescape")
     kept = {name: value for name, value in found.items() if name not in twice}
+    if "status" not in kept:
+        return None
     return dict(sorted(kept.items())[:MAX_COMPONENTS])
 
 

@@ -44,6 +44,6 @@ def quantile(bounds: Sequence[float], counts: Sequence[int], q: float) -> float 
         count = counts[index]
         if count and below + count >= rank:
             low = bounds[index - 1] if index else 0.0
-            return low + (bound - low) * (rank - below) / count
+            return min(bound, low + (bound - low) * (rank - below) / count)
         below += count
     return bounds[-1]

@@ -1,15 +1,20 @@
 import base64
 import hashlib
+import json
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperbeam import hashpath
-from hyperbeam.commitments import unsigned_id
+from hyperbeam import Message, hashpath
+from hyperbeam.commitments import commit, message_id, unsigned_id
 from hyperbeam.errors import BadRequest
 
-BASE = {"a": 1, "b": {"c": [2]}}
+from .codecs.strategies import messages
+from .vectors import ed25519
+
+BASE: Message = {"a": 1, "b": {"c": [2]}}
 TEXTS = st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=50)
 
 
@@ -23,6 +28,43 @@ def encoded(data: bytes) -> str:
 
 def test_a_message_is_its_own_root() -> None:
     assert hashpath.root(BASE) == unsigned_id(BASE)
+
+
+def test_a_message_that_is_signed_whole_has_the_id_of_its_signatures() -> None:
+    signed = commit(BASE, ed25519(1))
+    assert hashpath.root(signed) == message_id(signed, "all")
+    assert hashpath.root({**signed, "priv": {"commitments": {}}}) == hashpath.root(signed)
+
+
+def variants(signed: Message) -> Iterator[Message]:
+    yield signed
+    yield {key: value for key, value in signed.items() if key != "commitments"}
+    for key in ("a", "x", "content-digest", "ao-types", "commitments\n"):
+        yield {**signed, key: "changed"}
+    yield {**signed, "b": commit(BASE["b"], ed25519(1))}
+    yield {**signed, "b": {**BASE["b"], "commitments": {"x": {"committer": "y"}}}}
+    for id, one in signed["commitments"].items():
+        others = {other: it for other, it in signed["commitments"].items() if other != id}
+        yield {**signed, "commitments": others}
+        for changed in ({"x": 1}, {"committed": ["b", "a"]}, {"committer": None}, {"keyid": "x"}):
+            yield {**signed, "commitments": {**others, id: {**one, **changed}}}
+
+
+@pytest.mark.parametrize("signers", [1, 2])
+def test_what_is_not_the_same_has_another_root(signers: int) -> None:
+    signed = BASE
+    for number in range(signers):
+        signed = commit(signed, ed25519(number))
+    every = list(variants(signed))
+    every += [{key: value for key, value in one.items() if key != "a"} for one in every]
+    kinds = {json.dumps(one, sort_keys=True) for one in every}
+    assert len({hashpath.root(one) for one in every}) == len(kinds) > 20
+
+
+@given(messages, messages)
+def test_two_messages_have_two_roots(one: Message, other: Message) -> None:
+    pair = ({**one, "commitments": other}, {**one, "commitments\n": other}, {**one, "b": 1})
+    assert len({hashpath.root(message) for message in pair}) == 3
 
 
 def test_of_bytes_and_text_it_is_the_digest() -> None:

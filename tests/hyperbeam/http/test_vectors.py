@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 
 from hyperbeam import HyperbeamError, Message
-from hyperbeam.codecs import httpsig, json, siginfo
+from hyperbeam.codecs import flat, httpsig, json, siginfo
 from hyperbeam.codecs.siginfo import BadSignature, Fields
 from hyperbeam.commitments import (
     as_commitments,
@@ -261,3 +261,33 @@ def test_an_empty_body_is_signed_as_one() -> None:
     assert got["priv"]["committed"] == {"a", "body"}
     assert got["body"] == b""
     refuse(headers, b"x")
+
+
+def _only(message: Message, key: str) -> Any:
+    """What lies under the one key of each level, down to `key`."""
+    found: Any = message
+    while not isinstance(found, dict) or key not in found:
+        found = found[-1] if isinstance(found, list) else found["in"]
+    return found[key]
+
+
+@pytest.mark.parametrize("codec", [httpsig, flat])
+@pytest.mark.parametrize("levels", ["", "in", "in in", "list", "body"])
+def test_what_is_signed_inside_stays_signed(codec: Any, levels: str) -> None:
+    """Upstream hb_message_test_vectors: signed with inner signed message."""
+    signed_inside: Any = commit(commit({"c": "abc", "e": 5}, ed25519(2)), arweave())
+    inner: Any = {"body" if levels == "body" else "it": signed_inside}
+    for level in levels.split():
+        if level != "body":
+            inner = {"in": [1, inner] if level == "list" else inner}
+    outer = commit({**inner, "n": 2}, ed25519(1))
+    verify(outer)
+    written = codec.encode(outer)
+    read = codec.decode(*written) if codec is httpsig else codec.decode(written)
+    verify({**read, "commitments": outer["commitments"]})
+    nested = _only(read, "body" if levels == "body" else "it")
+    verify(nested)
+    assert set(committers(nested)) == set(committers(signed_inside))
+    got = received(*sent(outer))
+    assert got["priv"]["signers"] == (ed25519(1).address,)
+    verify({key: value for key, value in got.items() if key != "priv"})

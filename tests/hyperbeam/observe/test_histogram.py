@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hyperbeam.observe.histogram import SHORT, Histogram, quantile
@@ -15,6 +15,7 @@ def test_a_value_counts_under_the_first_bound_that_is_not_below_it() -> None:
     assert histogram.sum == pytest.approx(4.65)
 
 
+@example([1.0, 1.0, 1.0, 0.001953125, 0.001953125, 0.001953125], 0.5)
 @given(VALUES, st.sampled_from([0.0, 0.5, 0.9, 1.0]))
 def test_a_quantile_lies_in_the_bucket_of_the_value_it_stands_for(
     values: list[float], share: float

@@ -286,3 +286,27 @@ async def test_a_bare_nonce_is_signed_for_the_operator_alone(start_node: StartNo
     reply = await OneHand(node, ME).order(path, {"bare": nonce})
     assert reply.json()["nonce"] == nonce
     assert (await OneHand(node, ME).order(path, {"bare": "xyz"})).status_code == 400
+
+
+async def test_what_a_node_signs_as_a_reply_is_no_order(start_node: StartNode) -> None:
+    """Anybody has a node sign any message, and the operator's key may be that of a node."""
+    signer = await start_node(sign_replies=True)
+    node = await start_node(operator=signer.identity.address)
+    for path, keys in ((COMMIT, {"keys": ["a"]}), (INFO, {"log.level": "debug"})):
+        wanted = {"to": node.identity.address, "timestamp": orders.now(), "nonce": path, **keys}
+        asked = {
+            "path": path,
+            "method": "POST",
+            "content-type": "application/json",
+            "body": json.dumps(wanted),
+        }
+        signed = await OneHand(signer, OTHER).post(
+            "/~json@1.0/deserialize", {}, json.dumps(asked).encode()
+        )
+        assert 'path"' in signed.headers["signature-input"]
+        names = ("content-type", "content-digest", "status", "ao-types")
+        headers = {name: signed.headers[name] for name in names if name in signed.headers}
+        for name in ("signature", "signature-input"):
+            headers[name] = signed.headers[name].split(", sig-")[0]
+        reply = await OneHand(node, OTHER).post(path, headers, signed.content)
+        assert (reply.status_code, reply.headers["error"]) == (403, "not_the_operator")

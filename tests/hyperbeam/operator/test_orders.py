@@ -74,6 +74,12 @@ def test_a_second_signature_takes_nothing_away() -> None:
     assert word(said, None) == "not_the_operator"
 
 
+@pytest.mark.parametrize("name", ["status", "@status", "ao-result"])
+def test_a_signed_reply_is_no_order(name: str) -> None:
+    said = request(NODE, {"a": 1}, signed=("path", "body", "content-type", name))
+    assert word(said) == word(said, None) == "not_the_operator"
+
+
 def test_a_body_or_path_that_is_not_signed() -> None:
     assert word(request(NODE, signed=("body",))) == "not_the_operator"
     assert word(request(NODE, signed=("path",))) == "another_node"
