@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -20,12 +21,26 @@ class _Count:
     total: int = 0
 
 
+_EACH = 8
 _spent: ContextVar[tuple[int, _Count] | None] = ContextVar("hyperbeam.budget.spent", default=None)
 
 
 @contextmanager
-def spend() -> Iterator[None]:
-    """Count one resolution by a device. Raises BadRequest `too_deep` or `too_many_resolutions`."""
+def request() -> Iterator[None]:
+    """Count what is resolved inside as brought about by one request."""
+    token = _spent.set((0, _Count()))
+    try:
+        yield
+    finally:
+        _spent.reset(token)
+
+
+@asynccontextmanager
+async def spend() -> AsyncIterator[None]:
+    """Count one resolution by a device, and let others have their turn after some.
+
+    Raises BadRequest `too_deep` or `too_many_resolutions`.
+    """
     depth, count = _spent.get() or (0, _Count())
     count.total += 1
     if depth >= MAX_DEPTH:
@@ -34,6 +49,8 @@ def spend() -> Iterator[None]:
         raise BadRequest(
             f"over {MAX_TOTAL} resolutions for one request", error="too_many_resolutions"
         )
+    if count.total % _EACH == 0:
+        await asyncio.sleep(0)
     token = _spent.set((depth + 1, count))
     try:
         yield

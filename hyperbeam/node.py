@@ -14,9 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from . import declared, registry
+from . import budget, declared, registry
 from .access import Access
-from .budget import spend
 from .cache import Cache
 from .config import Config
 from .device import Device
@@ -255,7 +254,7 @@ class Node:
         message = {"path": request} if isinstance(request, str) else dict(request)
         path = message.pop("path", "")
         steps = parse(path, message)
-        with spend():
+        async with budget.spend():
             if base is None:
                 return await resolve_steps(self, steps)
             return await resolve_steps(self, steps[1:] if is_empty(steps[0]) else steps, base)
@@ -263,7 +262,8 @@ class Node:
     async def handle(self, request: Message) -> Any:
         """Answer a request from outside: along a route, or by the path's own devices."""
         await self._started.wait()
-        return await self._front.answer(request)
+        with budget.request():
+            return await self._front.answer(request)
 
     def render_error(self, error: HyperbeamError, request: Message) -> Message:
         """The reply for `error`: by the device of the path or its route, else our own shape."""

@@ -1,9 +1,12 @@
 """Devices that are made of others: stack@1.0, dedup@1.0, multipass@1.0, apply@1.0, patch@1.0,
 name@1.0. Behaviours of upstream's own tests among them."""
 
+import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from hyperbeam import BadRequest, ConfigError, HyperbeamError, NotFound, Stream
@@ -432,3 +435,31 @@ async def test_a_resolver_that_there_is_not_is_said(start_node: Any, resolver: A
         assert "a resolver needs a device" in str(error)
     else:
         assert "name@1.0" in node.failures
+
+
+@pytest.mark.parametrize(
+    ("path", "stack"),
+    [
+        ("~stack@1.0&passes+integer=100000000/x", ["multipass@1.0"]),
+        ("~stack@1.0&mode=map/result", ["message@1.0"] * 5000),
+        ("~stack@1.0/x", ["dedup@1.0"] * 5000),
+    ],
+)
+async def test_what_a_request_brings_about_is_counted(
+    node: Node, path: str, stack: list[str]
+) -> None:
+    message = {"device-stack": stack, "result": "x"}
+    url = f"http://127.0.0.1:{node.server.port}"
+    async with httpx.AsyncClient(base_url=url) as client:
+        ended = []
+
+        async def ask(name: str, target: str, body: str = "") -> httpx.Response:
+            reply = await client.post(target, content=body, headers={"codec-device": "json@1.0"})
+            ended.append(name)
+            return reply
+
+        many = asyncio.create_task(ask("many", f"/{path}", json.dumps(message)))
+        await asyncio.sleep(0)
+        assert (await ask("other", "/~message@1.0&a=1/a", "{}")).text == "1"
+        assert (await many).headers["error"] == "too_many_resolutions"
+    assert ended == ["other", "many"]
