@@ -60,11 +60,11 @@ def decode(request: Message) -> Apart:
     if old:
         headers["ao-body-key"] = headers.pop(_INLINE)
     apart = httpsig.decode_apart(headers, body)
+    if apart.read_by == "content-type":
+        del usual["body"]  # it is the parts
     message = {**usual, **public(apart.message), **own}
     if apart.read_by is None and type(message["body"]) is str:
         message["body"] = body  # text without a type is as it came
-    if apart.read_by == "content-type":
-        message.setdefault("content-type", headers["content-type"])
     read_by = _INLINE if old and apart.read_by == "ao-body-key" else apart.read_by
     return Apart(message, apart.of_body - OF_REQUEST, read_by)
 
