@@ -300,6 +300,8 @@ class _Components:
             found |= {_TYPE} & apart.of_body.intersection(components)
         else:
             found = covered(components, self.request, apart)
+            if DIGEST not in components or apart.read_by not in (None, *components):
+                found -= self._of_head(components) & apart.of_body
         if reading in _ALL_TYPES and "ao-types" in components:
             found |= empty_keys(str(self.request.get("ao-types", "")))
         if "@authority" in found:
@@ -307,6 +309,11 @@ class _Components:
         if found & {"@path", *_QUERIES}:
             found.add("path")
         return found
+
+    def _of_head(self, components: Iterable[str]) -> set[str]:
+        """The keys that headers stand for, unless there is a body: it may say otherwise."""
+        head = [name for name in components if name in self._head and name != DIGEST]
+        return covered(head, self.request, Apart({}, frozenset())) if self._body else set()
 
     def check_digest(self) -> str:
         """Content-Digest of the body. Raises BadSignature where the header has another one."""

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgpack
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
@@ -373,3 +374,45 @@ async def test_on_a_node(node: Node) -> None:
     one = sign(SIGNER, ["a", "path"], values.get, base=siginfo.base_of_upstream)
     found = await ask(request([one], target="/~message@1.0/committers", headers=told))
     assert found == [SIGNER.address]
+
+
+BODIES = {
+    "json@1.0": lambda key: b'{"%b": "evil"}' % key,
+    "flat@1.0": lambda key: key + b": evil\n",
+    "msgpack@1.0": lambda key: msgpack.packb({key.decode(): "evil"}),
+    "a part": lambda key: (
+        b'--B\r\ncontent-disposition: form-data;name="%b"\r\n\r\nevil\r\n--B--' % key
+    ),
+    "the body": lambda key: b"evil",
+}
+
+
+@pytest.mark.parametrize("how", BODIES)
+@pytest.mark.parametrize("key", ["amount", "x" * 43, "body"])
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_body_that_is_not_signed_takes_no_key_from_a_signer(
+    how: str, key: str, typed: bool
+) -> None:
+    headers = {key: "10", "path": "/~message@1.0/a"}
+    if typed:
+        headers |= {"ao-types": f'{key}="integer"', f"{key}+link": "a" * 43}
+    if len(key) == 43:
+        headers["ao-ids"] = f'{key}="10"'
+    signed_names = tuple(name for name in headers if len(name) < 43 or "+" in name)
+    one = sign(SIGNER, signed_names, headers.get, base=siginfo.base_of_upstream)
+    said = {
+        "a part": {"content-type": 'multipart/form-data; boundary="B"'},
+        "the body": {"ao-body-key": key},
+    }.get(how, {"codec-device": how})
+    data = request([one], headers={**headers, **said}, body=BODIES[how](key.encode()))
+    with pytest.raises(HyperbeamError) as caught:
+        read(data)
+    assert caught.value.status in (400, 401)
+
+
+def test_captured_requests_take_no_body_beside_what_is_signed() -> None:
+    head, _, _ = raw("01").partition(b"\r\n\r\n")
+    for codec, body in (("json@1.0", b'{"hello":"evil"}'), ("flat@1.0", b"hello: evil\n")):
+        said = head + f"\r\ncodec-device: {codec}\r\n\r\n".encode()
+        with pytest.raises(Unauthorized, match="the body is not signed"):
+            read(said + body)
