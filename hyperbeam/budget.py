@@ -21,7 +21,6 @@ class _Count:
     total: int = 0
 
 
-_EACH = 8
 _spent: ContextVar[tuple[int, _Count] | None] = ContextVar("hyperbeam.budget.spent", default=None)
 
 
@@ -37,7 +36,7 @@ def request() -> Iterator[None]:
 
 @asynccontextmanager
 async def spend() -> AsyncIterator[None]:
-    """Count one resolution by a device, and let others have their turn after some.
+    """Count one resolution by a device, after others have had their turn.
 
     Raises BadRequest `too_deep` or `too_many_resolutions`.
     """
@@ -49,8 +48,7 @@ async def spend() -> AsyncIterator[None]:
         raise BadRequest(
             f"over {MAX_TOTAL} resolutions for one request", error="too_many_resolutions"
         )
-    if count.total % _EACH == 0:
-        await asyncio.sleep(0)
+    await asyncio.sleep(0)  # one may take long, and the next is not the only one that waits
     token = _spent.set((depth + 1, count))
     try:
         yield

@@ -148,5 +148,5 @@ class _Once:
 def _copy(result: Any) -> Any:
     """Each caller has its own, so that one's changes are not the others'."""
     if isinstance(result, dict):
-        return {**result, "priv": dict(result["priv"])} if "priv" in result else dict(result)
-    return list(result) if isinstance(result, list) else result
+        return {key: _copy(value) for key, value in result.items()}
+    return [_copy(item) for item in result] if isinstance(result, list) else result

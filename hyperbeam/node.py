@@ -110,7 +110,7 @@ class Node:
         )
         self.devices: dict[str, Device] = {}
         self.groups = Groups()
-        self.hooks = Hooks(self, {**self.config.on, **self.config.hooks})
+        self.hooks = Hooks(self, _hooks(self.config))
         self.operator = Operator(self, self.use_config)
         self._front = Front(self)
         self.failures: dict[str, registry.Failure] = {}
@@ -455,6 +455,13 @@ def _addresses(nodes: Sequence[str]) -> Sequence[str]:
         except HyperbeamError as error:
             raise ConfigError(f"[store] remotes: {node!r}: {error.detail}") from None
     return nodes
+
+
+def _hooks(config: Config) -> dict[str, Any]:
+    both = sorted(config.on.keys() & config.hooks.keys())
+    if both:
+        raise ConfigError(f"[on] is another name for [hooks], and both have a hook {both[0]!r}")
+    return {**config.on, **config.hooks}
 
 
 def _access(config: Config) -> bool:

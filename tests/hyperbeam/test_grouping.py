@@ -135,6 +135,7 @@ async def test_each_caller_has_its_own_answer(node: Node) -> None:
     slow.let.set()
     first, second = await asyncio.gather(*tasks)
     first["mine"] = True
+    first["list"].append("mine")
     assert second == {"n": 1, "list": []}
 
 

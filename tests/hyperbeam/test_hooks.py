@@ -338,6 +338,14 @@ def test_what_is_wrong_with_a_handler_is_said(hooks: dict[str, Any], said: str) 
         Hooks(Node(Config(home="unused")), hooks)
 
 
+def test_a_hook_has_one_place_in_the_config() -> None:
+    one, other = {"request": "faff@1.0"}, {"request": "relay@1.0", "step": "dedup@1.0"}
+    with pytest.raises(ConfigError, match="both have a hook 'request'"):
+        Node(Config(home="unused", on=one, hooks=other))
+    hooks = Node(Config(home="unused", on={"response": "faff@1.0"}, hooks=other)).hooks
+    assert [one["on"] for one in hooks.describe()] == ["request", "step", "response"]
+
+
 @pytest.mark.parametrize(
     ("handler", "said"),
     [("nobody@1.0", "no device nobody@1.0"), ("meta@1.0/nothing", "has no key 'nothing'")],
