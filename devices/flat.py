@@ -16,7 +16,6 @@ class FlatDevice(CodecDevice):
 
     name: ClassVar[str] = "flat@1.0"
     pure = True
-    content_type = "text/plain"
 
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, dict):

@@ -26,7 +26,6 @@ class HttpsigDevice(CodecDevice):
     """
 
     name: ClassVar[str] = "httpsig@1.0"
-    content_type: ClassVar[str] = "application/http"
     pure = True
 
     def encode(self, value: Any) -> bytes:
@@ -36,14 +35,13 @@ class HttpsigDevice(CodecDevice):
             for one in own.values():
                 fields.add(commitments.as_signed(value, one))
             headers |= fields.headers()
-        head = "".join(f"{name}: {text}\r\n" for name, text in headers.items())
-        return head.encode() + b"\r\n" + body
+        head = "\r\n".join(f"{name}: {headers[name]}" for name in sorted(headers)).encode()
+        return head + b"\r\n\r\n" + body if body else head
 
     def decode(self, data: bytes) -> Message:
-        head, gap, body = (b"\r\n" + data).partition(b"\r\n\r\n")
-        if not gap:
-            raise BadRequest("an HTTP message has an empty line behind its head")
-        lines = head.decode("latin-1").removeprefix("\r\n").split("\r\n") if head else []
+        head, _, body = (b"\r\n" + data).partition(b"\r\n\r\n")
+        head = head.removeprefix(b"\r\n")
+        lines = head.decode("latin-1").split("\r\n") if head else []
         if lines and _START.match(lines[0]):
             del lines[0]
         headers: dict[str, str] = {}

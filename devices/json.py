@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from hyperbeam import CodecDevice
+from hyperbeam import CodecDevice, Message, key
 from hyperbeam.codecs import json
 
 
@@ -17,6 +17,11 @@ class JSONDevice(CodecDevice):
     name: ClassVar[str] = "json@1.0"
     pure = True
     content_type = "application/json"
+
+    @key(name="content-type")
+    def type_of(self, base: Any, request: Message) -> str:
+        """The media type of what `serialize` gives."""
+        return self.content_type
 
     def encode(self, value: Any) -> bytes:
         return json.encode(value)

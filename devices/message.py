@@ -77,6 +77,16 @@ class MessageDevice(Device):
                 message[name] = value
         return without(message, ("commitments",))
 
+    @key(name="set-path")
+    async def set_path(self, base: Any, request: Message) -> Message:
+        """The message with the request's `value` as its key `path`; the atom `unset` removes it."""
+        value = request.get("value")
+        if value is None:
+            raise BadRequest("set-path needs value=PATH", param="value")
+        message = without(_as_message(base), ("commitments", "path"))
+        unset = isinstance(value, Atom) and value == "unset"
+        return message if unset else {**message, "path": value}
+
     @key
     async def remove(self, base: Any, request: Message) -> Message:
         """The message without the key `item` or the list of keys `items`."""

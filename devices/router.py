@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from hyperbeam import BadRequest, Device, Message, key
-from hyperbeam.routing import Ask
+from hyperbeam.routing import Ask, Route, RouteNode
 from hyperbeam.routing.strategy import order
 
 
@@ -64,6 +64,19 @@ class Router(Device):
 
         `target`: the nodes' addresses, in the order in which they would be tried now.
         """
+        path, route, nodes = self._choices(base, request)
+        return {**route.describe(), "target": [node.target(path) for node in nodes]}
+
+    @key
+    async def route(self, base: Any, request: Message) -> Message:
+        """Where a request for `route-path` would go now: `uri`, with no `opts`; the route itself
+        where only a device serves it.
+        """
+        path, route, nodes = self._choices(base, request)
+        return {"uri": nodes[0].target(path), "opts": {}} if nodes else route.describe()
+
+    def _choices(self, base: Any, request: Message) -> tuple[str, Route, list[RouteNode]]:
+        """The path that is asked about, its route, and the route's nodes in their order now."""
         path = request.get("route-path") or (
             base.get("route-path") if isinstance(base, dict) else None
         )
@@ -72,7 +85,7 @@ class Router(Device):
         path = "/" + path.lstrip("/")
         route = self.node.routes.require(path, request)
         nodes = order(route, route.nodes, Ask(path, request=request), self.node.dispatch)
-        return {**route.describe(), "target": [node.target(path) for node in nodes]}
+        return path, route, list(nodes)
 
     @key
     async def preprocess(self, base: Any, request: Message) -> Message:

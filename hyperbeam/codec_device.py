@@ -12,7 +12,8 @@ from .message import Message, is_private, public
 
 
 class CodecDevice(Device, ABC):
-    """Has `serialize` and `deserialize`; a subclass says how, and the `content_type`."""
+    """Has `serialize` and `deserialize`; a subclass says how, and the `content_type`, "" for
+    what is a text without one."""
 
     content_type: ClassVar[str] = ""
 
@@ -25,9 +26,10 @@ class CodecDevice(Device, ABC):
         """What `data` says. Raises BadRequest."""
 
     @key
-    def serialize(self, base: Any, request: Message) -> Message:
-        """The message in this codec: `{content-type, body}`."""
-        return {"content-type": self.content_type, "body": self.encode(base)}
+    def serialize(self, base: Any, request: Message) -> Any:
+        """The message in this codec: `{content-type, body}`, or its text where it has no type."""
+        text = self.encode(base)
+        return {"content-type": self.content_type, "body": text} if self.content_type else text
 
     @key
     def deserialize(self, base: Any, request: Message) -> Any:
@@ -42,7 +44,8 @@ class CodecDevice(Device, ABC):
             raise BadRequest("target has to be the name of a key", param="target")
         if is_private(target.lower()):
             raise NotFound(target)
-        payload = base.get(target) if isinstance(base, Mapping) else None
+        message = {"body": base} if isinstance(base, str | bytes) else base
+        payload = message.get(target) if isinstance(message, Mapping) else None
         if payload is None:
             payload = request.get(target)
         name = self.name.partition("@")[0]

@@ -246,7 +246,7 @@ def as_signed(message: Message, commitment: Message) -> Signed:
 
 def _signed(headers: Iterable[str], commitment: Message) -> Signed:
     parameters: dict[str, str | int] = {"alg": str(commitment.get("type", ""))}
-    for name in ("keyid", *sorted(_PARAMETERS)):
+    for name in sorted(_PARAMETERS | {"keyid"}):
         value = commitment.get(name)
         if _is_parameter(value):
             parameters[name] = value

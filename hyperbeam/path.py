@@ -113,13 +113,18 @@ class _Reader:
         if keys:
             self.read_keys(keys, len(steps), common, scoped, depth)
             common.pop("path", None)
+        of_query: Message = {}
         if query:
-            self.read_query(query, len(steps), common, scoped, depth)
+            self.read_query(query, len(steps), of_query, scoped, depth)
+            common |= of_query
         for step in steps:
             if step.id is None and step.sub is None:
                 step.message.update(common)
             elif "priv" in common:
                 step.message["priv"] = common["priv"]
+        if "committers" in of_query:
+            # It says whose commitments count, and is nothing of the message that they are for.
+            steps[0].message.pop("committers", None)
         for index, name, value in scoped:
             steps[index].message[name] = value
         return steps

@@ -61,7 +61,7 @@ def to_text(message: Message) -> bytes:
     lines = []
     for path, value in sorted(encode(message).items()):
         data = value if isinstance(value, bytes) else value.encode()
-        if _is_line(value):
+        if _is_line(data):
             lines.append(f"{path}: ".encode() + data + b"\n")
         else:
             text = base64.urlsafe_b64encode(data)
@@ -149,8 +149,8 @@ def _emptied(tabm: Tabm) -> Tabm:
     }
 
 
-def _is_line(value: str | bytes) -> bool:
-    return isinstance(value, str) and "\n" not in value and "\r" not in value
+def _is_line(data: bytes) -> bool:
+    return b"\n" not in data and b"\r" not in data and isinstance(structured.text_of(data), str)
 
 
 def _bytes(text: str, number: int) -> bytes:

@@ -72,11 +72,9 @@ def signatures(fields: Mapping[str, str], tag: str, signer: Signer) -> dict[str,
     if tag:
         own["tag"] = tag
     made = Fields()
-    for parameters, signing in (
-        (own, signer.sign),
-        (mac, _mac),
-    ):
-        components = tuple(map(siginfo.component, sorted(fields)))
+    components = tuple(map(siginfo.component, sorted(fields)))
+    for said, signing in ((own, signer.sign), (mac, _mac)):
+        parameters = dict(sorted(said.items()))  # RFC 9421 signs them as they stand, upstream so
         unsigned = Signed("", components, parameters, b"")
         text = siginfo.base_of_upstream(unsigned, fields.get)
         signature = signing(text.encode("utf-8", "surrogateescape"))

@@ -166,3 +166,18 @@ async def test_commitments_that_do_not_hold(node: Node, message: Message, wanted
 async def test_a_list_of_committers_is_one(node: Node) -> None:
     with pytest.raises(BadRequest):
         await node.resolve(SIGNED, {"path": "verify", "committers": 5})
+
+
+async def test_a_path_is_set_and_removed(node: Node) -> None:
+    assert await node.resolve({"a": 1}, "set-path&value=b") == {"a": 1, "path": "b"}
+    assert await node.resolve({"a": 1, "path": "b"}, "set-path&value+atom=unset") == {"a": 1}
+    with pytest.raises(BadRequest):
+        await node.resolve({"a": 1}, "set-path")
+
+
+async def test_whose_commitments_count_is_nothing_of_the_message(node: Node) -> None:
+    id = await node.resolve(None, "/~message@1.0&a=1/id")
+    for committers in ("none", "all"):
+        assert await node.resolve(None, f"/~message@1.0&a=1/id?committers={committers}") == id
+    assert await node.resolve(None, "/~message@1.0&committers=x/committers/keys") == []
+    assert await node.resolve(None, "/~message@1.0&a=1/keys?committers=all") == ["a", "device"]

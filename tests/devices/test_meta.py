@@ -112,6 +112,10 @@ async def test_router_says_where_a_path_goes(node: Node) -> None:
     assert (first["template"], second["template"]) == ("/v1/.*", "/health")
     match = await ask(node, "/~router@1.0/match?route-path=/v1/models")
     assert match["device"] == "inference@1.0"
+    asked = f"?route-path={match['target'][0]}"
+    assert await ask(node, f"/~router@1.0/route{asked}") == {"uri": match["target"][0], "opts": {}}
+    missing = await fetch(node, "/~router@1.0/route?route-path=/zzz")
+    assert (missing.status_code, "/v1/.*" in missing.text) == (404, True)
 
 
 async def fetch(node: Node, path: str, **headers: str) -> httpx.Response:

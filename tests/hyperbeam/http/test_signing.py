@@ -29,12 +29,14 @@ def message_of(reply: httpx.Response) -> dict[str, Any]:
     return {**apart.message, "commitments": as_commitments(signed, apart)}
 
 
-def base_holds(reply: httpx.Response, changed: dict[str, str] | None = None) -> list[bool]:
+def base_holds(
+    reply: httpx.Response, changed: dict[str, str] | None = None, base: Any = None
+) -> list[bool]:
     """Whether each signature holds over the head, as it is or with some fields changed."""
     headers = {**reply.headers, **(changed or {})}
     held = []
     for signed in siginfo.parse(headers["signature"], headers["signature-input"]):
-        data = siginfo.base_of_upstream(signed, headers.get).encode("latin-1")
+        data = (base or siginfo.base_of_upstream)(signed, headers.get).encode("latin-1")
         key = PublicKey.of("", signed.text("keyid"))
         held.append(
             mac_holds(signed.signature, data) if key is None else key.holds(signed.signature, data)
@@ -49,12 +51,14 @@ async def test_replies_are_signed_when_the_config_says_so(start_node: StartNode)
         for path, headers in (
             ("/~message@1.0&a=1&b+integer=2/b", {}),
             ("/~json@1.0/deserialize", {"x": "1"}),
+            ("/~json@1.0/deserialize", {"accept-bundle": "true"}),
             ("/~message@1.0&a=1/a?hashpath=1", {}),
             ("/~message@1.0/missing", {}),
             ("/~message@1.0&a=1&status+integer=201", {"accept": "application/json"}),
         ):
             reply = await client.request("POST", path, content=b'{"a": {"b": 1}}', headers=headers)
             assert base_holds(reply) == [True, True]
+            assert base_holds(reply, base=siginfo.base) == [True, True]
             assert base_holds(reply, {"status": "299"}) == [False, False]
             tampered = base_holds(reply, {"content-digest": "sha-256=:AAAA:"})
             assert tampered == [False, False] or "content-digest" not in reply.headers
