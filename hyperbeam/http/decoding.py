@@ -22,7 +22,9 @@ _CODEC = "codec-device"
 _HTTPSIG = "httpsig@1.0"
 _INLINE = "inline-body-key"
 """What `ao-body-key` was called before, and is by some clients."""
-_SPECIAL = frozenset({"ao-body-key", "ao-ids", "ao-types", _CODEC, _INLINE})
+_SPECIAL = frozenset(
+    {"ao-body-key", "ao-ids", "ao-types", "content-digest", "signature", _CODEC, _INLINE}
+)
 _READERS: Mapping[str, Callable[[bytes], Any]] = {
     "json@1.0": json.decode,
     "msgpack@1.0": msgpack.decode,

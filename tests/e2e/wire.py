@@ -1,4 +1,4 @@
-"""What an upstream node answered, asked of this one: tests/fixtures/wire/probes.json.
+"""What an upstream node answered, asked of this one: probes.json, more.json in tests/fixtures/wire.
 
 `scripts/wire` prints how each row compares. Where upstream's answer is its own fault, anything but
 an error of the server's is better. ours.json says which rows differ on purpose, and why.
@@ -195,7 +195,8 @@ def _sorted(value: str) -> list[str]:
 
 def outcomes(names: str = NODES) -> list[Outcome]:
     """All rows of the nodes `names`, asked."""
-    rows = json.loads((FIXTURES / "probes.json").read_text())
+    files = ("probes.json", "more.json")
+    rows = [row for file in files for row in json.loads((FIXTURES / file).read_text())]
     ours = json.loads((FIXTURES / "ours.json").read_text())
     found = []
     with ExitStack() as stack:
