@@ -177,7 +177,7 @@ async def test_a_path_is_set_and_removed(node: Node) -> None:
 
 async def test_whose_commitments_count_is_nothing_of_the_message(node: Node) -> None:
     id = await node.resolve(None, "/~message@1.0&a=1/id")
-    for committers in ("none", "all"):
-        assert await node.resolve(None, f"/~message@1.0&a=1/id?committers={committers}") == id
+    for whose in ("none", "all"):
+        assert await node.resolve(None, f"/~message@1.0&a=1/id?committers={whose}") == id
     assert await node.resolve(None, "/~message@1.0&committers=x/committers/keys") == []
     assert await node.resolve(None, "/~message@1.0&a=1/keys?committers=all") == ["a", "device"]
