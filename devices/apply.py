@@ -22,6 +22,7 @@ class Apply(Device):
     """
 
     name = "apply@1.0"
+    carries = True
     excludes: ClassVar[frozenset[str]] = frozenset({"keys", "set"})
 
     @key

@@ -30,6 +30,7 @@ class CacheDevice(Device):
     """Reads and writes the node's store."""
 
     name = "cache@1.0"
+    carries = True
     Config = CacheConfig
     changeable = frozenset({"writers"})
 

@@ -18,6 +18,7 @@ class Dedup(Device):
 
     name = "dedup@1.0"
     pure = True
+    carries = True
     excludes: ClassVar[frozenset[str]] = frozenset({"keys", "set", "id", "commit"})
 
     def default(self, name: str, base: Any, request: Message) -> Message:

@@ -43,6 +43,7 @@ class MessageDevice(Device):
 
     name: ClassVar[str] = "message@1.0"
     pure = True
+    carries = True
 
     @key
     async def get(self, base: Any, request: Message) -> Any:

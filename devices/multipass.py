@@ -13,6 +13,7 @@ class Multipass(Device):
 
     name = "multipass@1.0"
     pure = True
+    carries = True
     excludes: ClassVar[frozenset[str]] = frozenset({"keys", "set"})
 
     def default(self, name: str, base: Any, request: Message) -> Message:

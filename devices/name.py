@@ -24,6 +24,7 @@ class Name(Device):
     """`/~name@1.0/NAME` is the message whose id the name stands for; `NAME&load=false` the id."""
 
     name = "name@1.0"
+    carries = True
     Config = NameConfig
     excludes: ClassVar[frozenset[str]] = frozenset({"keys", "set"})
 

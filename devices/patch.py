@@ -20,6 +20,7 @@ class Patch(Device):
 
     name = "patch@1.0"
     pure = True
+    carries = True
 
     @key
     async def init(self, base: Any, request: Message) -> Any:

@@ -63,6 +63,7 @@ class Relay(Device):
     """Reaches only what a route names: never an address that a request gives."""
 
     name = "relay@1.0"
+    carries = True
     raw_body = True
 
     async def start(self) -> None:

@@ -23,6 +23,7 @@ class Stack(Device):
     """
 
     name = "stack@1.0"
+    carries = True
     excludes: ClassVar[frozenset[str]] = frozenset({"keys", "set"})
 
     async def default(self, name: str, base: Any, request: Message) -> Any:

@@ -16,6 +16,7 @@ class CodecDevice(Device, ABC):
     what is a text without one."""
 
     content_type: ClassVar[str] = ""
+    carries = True
 
     @abstractmethod
     def encode(self, value: Any) -> bytes:

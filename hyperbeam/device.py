@@ -91,6 +91,8 @@ class Device:
     others wait for its answer (`grouping.same_call` is one, as a staticmethod).
     `raw_body`: it reads bodies itself, so what a form has in it is not made keys of the request.
     `changeable`: settings of its section that the operator may change while the node runs.
+    `carries`: it gives what clients or other nodes have sent, in parts or put together anew, so
+    that a value in it which no reply can hold is not the device's fault: it is not looked for.
     `excludes`: keys that its `default` leaves to message@1.0, such as `keys` and `set`.
     """
 
@@ -100,6 +102,7 @@ class Device:
     sealed: ClassVar[bool] = False
     pure: ClassVar[bool] = False
     raw_body: ClassVar[bool] = False
+    carries: ClassVar[bool] = False
     changeable: ClassVar[frozenset[str]] = frozenset()
     excludes: ClassVar[frozenset[str]] = frozenset()
     grouper: Callable[[str, Any, Message], Hashable | None] | None = None
@@ -166,6 +169,7 @@ class Stream:
     It is closed at its end and when the client goes, also before its first chunk.
     `comments`: whether keep-alive comments may stand between an event stream's events.
     `observer` is told what was sent, and how it ended.
+    `giver`: the device and key that it is of, for the log; the node says it.
     """
 
     source: AsyncIterator[bytes]
@@ -174,6 +178,7 @@ class Stream:
     headers: dict[str, str] = field(default_factory=dict)
     comments: bool = True
     observer: StreamObserver | None = None
+    giver: str = field(default="a device", init=False, repr=False)
     _ended: bool = field(default=False, init=False, repr=False)
 
     def end(self, complete: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .device import Device
 from .errors import HyperbeamError
+from .faults import DeviceFault, check
 from .http.decoding import is_plain
 from .http.request import INPUT
 from .http.signed import read
@@ -70,7 +71,7 @@ class Front:
             relay = self._node.device(RELAY_DEVICE)
             own = changed[0].message if changed else {}
             asked = {**request, **own, "path": RELAY_KEY, "relay-path": path}
-            return await call(relay, relay.keys[RELAY_KEY], {}, asked)
+            return await call(relay, relay.keys[RELAY_KEY], RELAY_KEY, {}, asked)
         self._node.device(route.device)
         steps = changed or steps_of(path, request)
         steps[0] = replace(steps[0], device=route.device)
@@ -79,7 +80,13 @@ class Front:
     def render_error(self, error: HyperbeamError, request: Message) -> Message:
         """The reply for `error`: by the device of the path or its route, else our own shape."""
         device = self._device_of(request)
-        message = device.render_error(error) if device is not None else None
+        message = None
+        if device is not None:
+            message = device.render_error(error)
+            check(message, device.name, "render_error", None, None)
+            if message is not None and not isinstance(message, dict):
+                kind = type(message).__name__
+                raise DeviceFault(f"{device.name}/render_error gives a {kind}, which is no message")
         if message is None:
             message = {"status": error.status, "error": error.error, "body": error.detail}
             if error.param:

@@ -65,6 +65,16 @@ def is_private(key: str) -> bool:
     return key.startswith("priv")
 
 
+def status_of(message: Message) -> int | None:
+    """The HTTP status that a message says by an integer from 200 to 599, or by its digits."""
+    status = message.get("status")
+    if isinstance(status, str) and len(status) == 3 and status.isascii() and status.isdigit():
+        status = int(status)
+    if isinstance(status, int) and not isinstance(status, bool) and 200 <= status < 600:
+        return status
+    return None
+
+
 def public(message: Message) -> Message:
     """A copy of `message` without private keys, at every depth."""
     return {key: _public(value) for key, value in message.items() if not is_private(key)}

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import hashpath
 from .device import Device, Key, Stream, seal
 from .errors import BadRequest, HyperbeamError, NotFound
+from .faults import DeviceFault, check, check_raised, contained
 from .grouping import group_of
 from .message import DEFAULT_DEVICE, Link, Message, is_private, without
 from .path import Resolve, Step
@@ -204,41 +205,66 @@ def _check_place(key: Key, later: Sequence[Step]) -> None:
         raise NotFound(key.name, f"{key.name!r} is not the end of a path")
 
 
-async def call(device: Device, key: Key, base: Any, request: Message) -> Any:
-    """Call one key: an async one here, a sync one in a worker thread."""
-    method = getattr(device, key.method)
+async def call(device: Device, key: Key | None, called: str, base: Any, request: Message) -> Any:
+    """Call one key, or what answers those that are not marked: an async one here, a sync key in a
+    worker thread. Raises what it raises, and DeviceFault for what no device may give or raise.
+    """
     try:
-        if key.is_async:
-            return await method(base, request)
-        return await asyncio.to_thread(_in_thread, method, base, request)
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise RuntimeError(f"{device.name}/{key.name} raised {error!r}") from error
+        if key is None:
+            default = getattr(device, "default", None)
+            if default is None:
+                raise NotFound(called)
+            result = default(called, base, request)
+            if inspect.isawaitable(result):
+                result = await result
+        elif key.is_async:
+            result = await getattr(device, key.method)(base, request)
+        else:
+            method = getattr(device, key.method)
+            result = await asyncio.to_thread(_in_thread, method, base, request)
+    except HyperbeamError as error:
+        check_raised(error, device.name, called)
+        raise
+    except Exception:
+        raise
+    except BaseException as error:
+        raised = contained(error, f"{device.name}/{called}")
+        raise raised from raised.__cause__
+    if not device.carries:
+        try:
+            check(result, device.name, called, base, request)
+        except DeviceFault:
+            if isinstance(result, Stream):
+                await result.aclose()
+            raise
+    return result
 
 
 def _in_thread(method: Callable[[Any, Message], Any], base: Any, request: Message) -> Any:
-    """These three would stop the event loop, or be lost on the way to it."""
+    """What would be lost on the way to the event loop, or end it, comes there as an error."""
     try:
         return method(base, request)
-    except (StopIteration, SystemExit, KeyboardInterrupt) as error:
+    except StopIteration as error:
         raise RuntimeError(f"{method.__qualname__} raised {error!r}") from error
 
 
-async def _call_named(
+def _call_named(
     node: Node, device: Device, key: Key | None, called: str, base: Any, request: Message
-) -> Any:
+) -> Awaitable[Any]:
     if is_private(called):
         raise NotFound(called)
-    if key is not None:
-        return await call(device, key, base, request)
-    default = getattr(device, "default", None)
-    if default is not None and called not in device.excludes:
-        result = default(called, base, request)
-        return await result if inspect.isawaitable(result) else result
-    # What a device does not know, the message itself answers.
-    fallback = node.device(DEFAULT_DEVICE)
-    if fallback is device:
-        raise NotFound(called)
-    return await _call_named(node, fallback, fallback.keys.get(called), called, base, request)
+    if key is None and not _answers(device, called):
+        # What a device does not know, the message itself answers.
+        device = node.device(DEFAULT_DEVICE)
+        key = device.keys.get(called)
+        if key is None and not _answers(device, called):
+            raise NotFound(called)
+    return call(device, key, called, base, request)
+
+
+def _answers(device: Device, called: str) -> bool:
+    """Whether a device answers a key that is not one of its marked ones."""
+    return called not in device.excludes and hasattr(device, "default")
 
 
 async def _make_base(node: Node, step: Step) -> Any:

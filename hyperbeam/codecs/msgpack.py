@@ -69,6 +69,13 @@ def _extended(value: Any) -> Any:
         if size > MAX_INTEGER_BITS:
             raise BadRequest(f"an integer of {size} bits; the limit is {MAX_INTEGER_BITS}")
         return msgpack.ExtType(INTEGER, value.to_bytes(size // 8 + 1, "big", signed=True))
+    # Members of enums, numbers of numpy's and the like: as what they are to Python.
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, bytes):
+        return b"".join([value])
     raise BadRequest(
         f"a {type(value).__name__} cannot be stored: a message's values are str, bytes, int, "
         "float, bool, None, list, message, Atom and Link"

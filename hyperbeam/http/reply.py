@@ -11,7 +11,7 @@ from typing import Any
 from ..codecs import flat, httpsig, json, msgpack
 from ..codecs.structured import RESERVED
 from ..errors import HyperbeamError, NotFound, TooLarge
-from ..message import Atom, Link, Message, is_private, without
+from ..message import Atom, Link, Message, is_private, status_of, without
 from . import page
 from .headers import NOSNIFF, Headers, cors, device_fields, guards, header_fields
 from .request import BUNDLE
@@ -228,10 +228,7 @@ def _same(value: Any, own: Any) -> bool:
 
 
 def _status(message: Message) -> int:
-    status = message.get("status")
-    if isinstance(status, int) and not isinstance(status, bool) and 200 <= status < 600:
-        return status
-    return 200
+    return status_of(message) or 200
 
 
 def _codec(request: Message) -> str:

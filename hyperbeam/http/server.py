@@ -20,6 +20,7 @@ from ..access.origins import Origins
 from ..access.proxies import Proxies
 from ..device import Stream
 from ..errors import HyperbeamError
+from ..faults import said_of
 from ..message import Link, Message
 from ..observe.metrics import Metrics
 from ..observe.request_id import RequestInfo
@@ -349,7 +350,9 @@ class Server:
             return error
         name = secrets.token_hex(8)
         path = request["path"].partition("?")[0]
-        log.error("error %s in %s %s", name, request["method"], path[:500], exc_info=error)
+        said, cause = said_of(error)
+        where = f"{request['method']} {path[:500]}{said}"
+        log.error("error %s in %s", name, where, exc_info=cause)
         return HyperbeamError(f"internal error {name}: the node's log has the reason")
 
     def _connections(self) -> list[NodeProtocol]:

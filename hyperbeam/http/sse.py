@@ -10,6 +10,7 @@ from typing import Any
 from starlette.types import Send
 
 from ..device import Stream
+from ..faults import DeviceFault, contained
 from ..message import Message
 from ..observe.watch import StreamWatch
 from .headers import EVENT_STREAM, Headers, cors, device_fields, guards
@@ -55,14 +56,14 @@ async def send_stream(
             await send(start)
             await send({"type": "http.response.body"})
             return
-        item = await anext(source, _END)
+        item = await _first(stream)
         sender = _Sender(send, stream)
         if item is _END:
             watch.begin(stream.status)
             await send(start)
             await sender.finish()
             return
-        first = _bytes(item)
+        first = _bytes(item, stream)
         watch.begin(stream.status)
         await send(start)
         await _send_chunks(first, stream, sender, comment_after, error_event, ending, watch)
@@ -104,24 +105,25 @@ async def _send_chunks(
         if events and stream.comments and comment_after > 0:
             heart.start()
         async for item in stream.source:
-            chunk = _bytes(item)
+            chunk = _bytes(item, stream)
             if chunk:
                 await sender.send(chunk)
                 watch.chunk(len(chunk))
                 heart.beat(chunk)
         end = "complete"
-    except Exception as error:
+    except BaseException as raised:
+        error = contained(raised, stream.giver)
+        if not isinstance(error, Exception):
+            if ending():
+                end = "failed"
+                if events:
+                    await sender.send(heart.gap + error_event(draining()), last=True)
+            raise
         end = "failed"
         event = error_event(error)
         if events:
             await sender.send(heart.gap + event)
         return
-    except asyncio.CancelledError:
-        if ending():
-            end = "failed"
-            if events:
-                await sender.send(heart.gap + error_event(draining()), last=True)
-        raise
     finally:
         heart.stop()
         watch.end(end)
@@ -167,12 +169,24 @@ class _Sender:
             log.exception("what observes a stream failed")
 
 
-def _bytes(chunk: Any) -> bytes:
+async def _first(stream: Stream) -> Any:
+    """The first chunk, or `_END`. Raises what the source raises."""
+    try:
+        return await anext(stream.source, _END)
+    except Exception:
+        raise
+    except BaseException as error:
+        raised = contained(error, stream.giver)
+        raise raised from raised.__cause__
+
+
+def _bytes(chunk: Any, stream: Stream) -> bytes:
     if isinstance(chunk, bytes):
         return chunk
     if isinstance(chunk, bytearray | memoryview):
         return bytes(chunk)
-    raise TypeError(f"a stream gave a {type(chunk).__name__} as a chunk; chunks are bytes")
+    kind = type(chunk).__name__
+    raise DeviceFault(f"{stream.giver} gives a stream with a {kind} as a chunk: chunks are bytes")
 
 
 class Heart:
@@ -230,5 +244,7 @@ class Heart:
 async def _close(stream: Stream) -> None:
     try:
         await stream.aclose()
-    except Exception:
-        log.exception("the source of a stream did not close cleanly")
+    except BaseException as error:
+        if not isinstance(contained(error, stream.giver), Exception):
+            raise
+        log.exception("the source of the stream of %s did not close cleanly", stream.giver)

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ..errors import HyperbeamError, Unavailable
+from ..faults import said_of
 from .values import describe_error, error_of, pack, unpack
 
 CALL, NEWS, RESULT, ERROR, CANCEL = range(5)
@@ -163,7 +164,8 @@ class Channel:
 
 def _unforeseen(name: str, error: Exception) -> HyperbeamError:
     id = secrets.token_hex(8)
-    log.error("error %s in %s for another process", id, name, exc_info=error)
+    said, cause = said_of(error)
+    log.error("error %s in %s for another process%s", id, name, said, exc_info=cause)
     return HyperbeamError(f"internal error {id}: the node's log has the reason")
 
 

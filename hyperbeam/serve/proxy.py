@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..device import Device, Key, Stream
-from ..errors import HyperbeamError, NotFound
+from ..faults import DeviceFault
 from ..message import Message
 from ..observe.request_id import RequestInfo, current, enter
 from ..resolver import call
@@ -42,6 +42,8 @@ def proxy(device: type[Device], ask: Ask) -> type[Proxy]:
         "__module__": device.__module__,
         "name": device.name,
         "single": True,
+        "carries": True,
+        "excludes": device.excludes,
         "Config": device.Config,
         "keys": keys,
         "ask": staticmethod(ask),
@@ -55,18 +57,10 @@ async def answer_call(node: Node, asked: Any) -> Any:
     if request_id:
         enter(RequestInfo(request_id))
     device = node.device(name)
-    key = device.keys.get(called)
-    if key is not None:
-        result = await call(device, key, base, request)
-    elif (default := getattr(device, "default", None)) is not None:
-        result = default(called, base, request)
-        if hasattr(result, "__await__"):
-            result = await result
-    else:
-        raise NotFound(called)
+    result = await call(device, device.keys.get(called), called, base, request)
     if isinstance(result, Stream):
         await result.aclose()
-        raise HyperbeamError(f"{name}/{called} gives a stream, which a single device cannot")
+        raise DeviceFault(f"{name}/{called} gives a stream, which a single device cannot")
     return result
 
 

@@ -23,7 +23,7 @@ MESSAGE = {"a": {"b": [1, "x"]}, "n": 2}
 )  # fmt: skip
 async def test_there_and_back(node: Node, name: str, kind: str, text: bytes) -> None:
     device = node.device(name)
-    written = await call(device, device.keys["serialize"], MESSAGE, {})
+    written = await call(device, device.keys["serialize"], "serialize", MESSAGE, {})
     assert written == ({"content-type": kind, "body": text} if kind else text)
     named = await node.resolve(MESSAGE, f"serialize~{name}")
     assert await node.resolve(named, f"deserialize~{name}") == {**MESSAGE, "device": name}

@@ -1,13 +1,14 @@
 """Results as replies: codecs, headers, statuses, and what must never be sent."""
 
 import json
+from http import HTTPStatus
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperbeam import HyperbeamError, Link, Message, NotFound, Unavailable
+from hyperbeam import Atom, HyperbeamError, Link, Message, NotFound, Unavailable
 from hyperbeam.codecs import httpsig
 from hyperbeam.http import reply as replies
 from hyperbeam.http.exchange import head
@@ -159,7 +160,31 @@ def test_an_unknown_codec_is_406_with_the_known_ones() -> None:
     assert caught.value.status == 406
 
 
-@pytest.mark.parametrize("status", ["404", 7, 1000, 100, -1, True, 404.0, None, 2**70])
+@pytest.mark.parametrize("status", [404, "404", Atom("404"), HTTPStatus.NOT_FOUND])
+def test_a_status_is_a_number_or_its_digits(status: Any) -> None:
+    assert render({"status": status, "content-type": "text/plain", "body": ""}).status == 404
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        "7",
+        "0404",
+        "+404",
+        "\u0664\u0660\u0664",
+        "999",
+        "",
+        b"404",
+        7,
+        1000,
+        100,
+        -1,
+        True,
+        404.0,
+        None,
+        2**70,
+    ],
+)
 def test_a_status_that_is_none_is_200(status: Any) -> None:
     assert render({"status": status, "content-type": "text/plain", "body": ""}).status == 200
 

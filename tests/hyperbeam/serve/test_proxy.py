@@ -38,7 +38,21 @@ class Counter(Device):
 
     @key
     async def stream(self, base: Any, request: Message) -> Stream:
-        return Stream(self)  # type: ignore[arg-type]
+        return Stream(self)
+
+    @key
+    async def odd(self, base: Any, request: Message) -> Any:
+        return object()
+
+    @key
+    def exit(self, base: Any, request: Message) -> None:
+        raise SystemExit(3)
+
+    def __aiter__(self) -> "Counter":
+        return self
+
+    async def __anext__(self) -> bytes:
+        raise StopAsyncIteration
 
     async def aclose(self) -> None:
         self.closed = True
@@ -103,13 +117,21 @@ async def test_it_says_of_itself_what_the_device_does(ends: Ends) -> None:
     }
 
 
-async def test_refusals_come_back_and_streams_do_not(ends: Ends) -> None:
+async def test_refusals_come_back_and_streams_do_not(
+    ends: Ends, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(NotFound, match="no thing here") as refused:
         await ends.worker.resolve(None, "/~counter@1.0/refuse")
     assert refused.value.param == "thing"
-    with pytest.raises(HyperbeamError, match="gives a stream, which a single device cannot"):
+    with pytest.raises(HyperbeamError, match="internal error"):
         await ends.worker.resolve(None, "/~counter@1.0/stream")
+    assert "counter@1.0/stream gives a stream, which a single device cannot" in caplog.text
     assert ends.device.closed
+    for path in ("odd", "exit"):
+        with pytest.raises(HyperbeamError, match="internal error"):
+            await ends.worker.resolve(None, f"/~counter@1.0/{path}")
+    assert "counter@1.0/odd gives an object" in caplog.text
+    assert "counter@1.0/exit raises SystemExit(3)" in caplog.text
     del ends.supervisor.devices[Counter.name]
     with pytest.raises(NotFound):
         await ends.worker.resolve(None, "/~counter@1.0/refuse")
