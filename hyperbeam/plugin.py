@@ -42,7 +42,13 @@ class Plugin:
                 f"{device} is there already, from {source}: take another name, or another "
                 f"version by {device.partition('@')[0]}@VERSION"
             )
-        return cls(device)
+        plugin = cls(device)
+        if plugin._is_installed:
+            raise ConfigError(
+                f"the package would be named {plugin.distribution}, and one of that name is "
+                "installed, which it would take the place of: take another name"
+            )
+        return plugin
 
     @property
     def short(self) -> str:
@@ -64,6 +70,14 @@ class Plugin:
         """The device's class; its end keeps it apart from what the module imports."""
         name = "".join(word.capitalize() for word in self._words)
         return f"{name}Device" if name[0].isalpha() else f"Device{name}"
+
+    @property
+    def _is_installed(self) -> bool:
+        try:
+            importlib.metadata.distribution(self.distribution)
+        except importlib.metadata.PackageNotFoundError:
+            return False
+        return True
 
     @property
     def _words(self) -> list[str]:

@@ -99,12 +99,25 @@ def test_names_that_are_too_long_or_taken_are_refused(tmp_path: Path) -> None:
     run("message@9.9", "--folder", str(tmp_path / "x"))
 
 
+@pytest.mark.parametrize("name", ["node", "node@2.0", "no-de", "no_de"])
+def test_a_package_takes_no_other_ones_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    installed = tmp_path / "hyperbeam_no_de-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: hyperbeam_no-de\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError, match=r"hyperbeam-no-?de, and one of that name is installed"):
+        run(name, "--folder", str(tmp_path / "x"))
+    assert not (tmp_path / "x").exists()
+
+
 @given(st.from_regex(r"[a-z0-9][a-z0-9_-]{0,20}@[0-9]{1,3}(\.[0-9]{1,3})?", fullmatch=True))
 def test_any_name_makes_files_that_can_be_read(name: str) -> None:
     try:
         plugin = Plugin.named(name)
     except ConfigError as error:
-        assert "already" in error.detail
+        assert "already" in error.detail or "is installed" in error.detail
         return
     made = files(plugin)
     project = tomllib.loads(made["pyproject.toml"])["project"]
