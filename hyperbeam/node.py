@@ -20,6 +20,7 @@ from .cache import Cache
 from .config import Config
 from .device import Device
 from .errors import ConfigError, HyperbeamError, NotFound
+from .faults import contained
 from .front import Front
 from .grouping import Groups
 from .home import Home, home_of
@@ -35,6 +36,7 @@ from .message import Message
 from .observe import logging as log_output
 from .observe.metrics import Metrics
 from .observe.tracing import open_tracing
+from .observe.waiting import waiting_for
 from .observe.watch import Watch
 from .operator import Operator
 from .path import parse
@@ -202,8 +204,11 @@ class Node:
             while self._running:
                 device = self._running.pop()
                 try:
-                    await device.stop()
-                except Exception:
+                    with waiting_for(f"device {device.name} to stop"):
+                        await device.stop()
+                except BaseException as error:
+                    if not isinstance(contained(error, f"{device.name}/stop"), Exception):
+                        raise
                     log.exception("device %s did not stop cleanly", device.name)
             self._started.clear()
             self.metrics.stop()
@@ -382,10 +387,14 @@ class Node:
     async def _start_devices(self) -> None:
         for name, device in list(self.devices.items()):
             try:
-                await device.start()
+                with waiting_for(f"device {name} to start"):
+                    await device.start()
             except ConfigError:
                 raise
-            except Exception as error:
+            except BaseException as error:
+                error = contained(error, f"{name}/start")
+                if not isinstance(error, Exception):
+                    raise
                 log.exception("device %s does not start", name)
                 self._failed(name, error)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -15,9 +16,11 @@ import click
 import uvloop
 
 from hyperbeam import config as configuration
+from hyperbeam.cli.ending import Ending
 from hyperbeam.config import Config
 from hyperbeam.device import Device
 from hyperbeam.errors import ConfigError
+from hyperbeam.faults import contained
 from hyperbeam.observe import logging as log_output
 from hyperbeam.operator import with_orders
 
@@ -96,27 +99,23 @@ async def _run(config: Config, reread: Callable[[], Config]) -> None:
     loop.set_default_executor(ThreadPoolExecutor(64, "key"))
     service = _service(config, reread)
     node = service.node
-    stop, hurry, reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    ending, reload = Ending(service.kill), asyncio.Event()
     had_terminal = _has_terminal()
-
-    def on_signal() -> None:
-        if stop.is_set():
-            hurry.set()
-        stop.set()
 
     def on_hangup() -> None:
         # A terminal that closes sends this too, and then there is nobody left to serve for.
         if had_terminal and not _has_terminal():
-            on_signal()
+            ending.ask()
         else:
             reload.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal)
+    ending.listen()
     # `nohup` has HUP ignored, and so it stays.
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         loop.add_signal_handler(signal.SIGHUP, on_hangup)
-    await service.start()
+    if not await _starts(service, ending):
+        _say("stopped")
+        return
     http = config.http
     base = f"http://{_url_host(http.host)}:{node.server.port}"
     _say(f"hyperbeam listens on {base}")
@@ -131,7 +130,7 @@ async def _run(config: Config, reread: Callable[[], Config]) -> None:
         asyncio.create_task(_reload(service, reload)),
     ]
     try:
-        await stop.wait()
+        await ending.asked.wait()
     finally:
         for task in beside:
             task.cancel()
@@ -139,14 +138,30 @@ async def _run(config: Config, reread: Callable[[], Config]) -> None:
         running = await service.running()
         if running:
             _say(f"finishing {running} running (Ctrl-C again: cut them)")
-        ending = asyncio.create_task(service.stop(node.config.http.drain))
-        hurrying = asyncio.create_task(hurry.wait())
-        await asyncio.wait((ending, hurrying), return_when=asyncio.FIRST_COMPLETED)
-        if hurry.is_set():
+        stopping = asyncio.create_task(service.stop(node.config.http.drain))
+        hurrying = asyncio.create_task(ending.hurried.wait())
+        await asyncio.wait((stopping, hurrying), return_when=asyncio.FIRST_COMPLETED)
+        if ending.hurried.is_set():
             await service.cut()
         hurrying.cancel()
-        await ending
+        await stopping
         _say("stopped")
+
+
+async def _starts(service: Single | Supervisor, ending: Ending) -> bool:
+    """Whether the node has started; False where it was told to end before. Raises ConfigError."""
+    starting = asyncio.create_task(service.start())
+    asked = asyncio.create_task(ending.asked.wait())
+    await asyncio.wait((starting, asked), return_when=asyncio.FIRST_COMPLETED)
+    asked.cancel()
+    if not starting.done():
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+        return False
+    await starting
+    ending.started = True
+    return True
 
 
 async def _reload(service: Single | Supervisor, asked: asyncio.Event) -> None:
@@ -178,14 +193,19 @@ def _say(line: str) -> None:
 
 async def _announce(devices: list[Device], base: str) -> None:
     """Print what each device has to say once it is ready, as it becomes so."""
-    for ready in asyncio.as_completed([device.ready(base) for device in devices]):
-        try:
-            line = await ready
-        except Exception:
-            log.exception("a device cannot say that it is ready")
-            continue
-        if line:
+    for ready in asyncio.as_completed([_ready(device, base) for device in devices]):
+        if line := await ready:
             _say(line)
+
+
+async def _ready(device: Device, base: str) -> str:
+    try:
+        return await device.ready(base)
+    except BaseException as error:
+        if not isinstance(contained(error, f"{device.name}/ready"), Exception):
+            raise
+        log.exception("device %s cannot say that it is ready", device.name)
+        return ""
 
 
 def _url_host(host: str) -> str:

@@ -133,6 +133,11 @@ class Crew:
         for worker in self._all:
             worker.end(seconds)
 
+    def kill(self) -> None:
+        """End them all at once, whatever they do."""
+        for worker in self._all:
+            worker.kill()
+
     async def running(self) -> int:
         """Requests that are being answered."""
         return sum(await self._ask_all("running"))

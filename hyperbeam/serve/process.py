@@ -55,6 +55,8 @@ class WorkerProcess:
         self._holder = holder
         self._told_to_end = False
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Nobody waits for the start of one that is told to end before.
+        self._started.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._control, self._theirs = socket.socketpair()
         own_news: dict[str, Hear] = {
             "serving": lambda _: self._serves(),

@@ -34,6 +34,9 @@ class Single:
         """Do not wait any longer for running answers."""
         await self.node.server.drain(0)
 
+    def kill(self) -> None:
+        """End what would go on without this process: nothing would."""
+
     async def running(self) -> int:
         """Requests that are being answered."""
         return self.node.server.in_flight

@@ -191,6 +191,10 @@ class Supervisor:
         """Do not wait any longer for running answers."""
         self._crew.hurry()
 
+    def kill(self) -> None:
+        """End the workers at once."""
+        self._crew.kill()
+
     async def running(self) -> int:
         """Requests that are being answered."""
         return await self._crew.running()

@@ -146,7 +146,7 @@ class Worker:
         await self._channel.open()
         orphaned = asyncio.create_task(self._orphaned())
         try:
-            await _first(self._given.wait(), orphaned)
+            await _first(self._given.wait(), orphaned, self._told())
             return await self._serve() if self._given.is_set() else 0
         finally:
             orphaned.cancel()
@@ -157,7 +157,8 @@ class Worker:
             if self._refused is not None:
                 raise self._refused
             node = self._begun()
-            await node.start()
+            if not await self._starts(node):
+                return 0
         except Exception as error:
             if not isinstance(error, HyperbeamError):
                 log.exception("a worker does not start")
@@ -175,6 +176,23 @@ class Worker:
             raise
         await self._end(node, order.seconds or 0.0)
         return 0
+
+    async def _starts(self, node: WorkerNode) -> bool:
+        """Whether the node has started; False where it was told to end before."""
+        starting = asyncio.create_task(node.start())
+        await _first(starting, self._told())
+        if starting.done():
+            await starting
+            return True
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+        return False
+
+    async def _told(self) -> None:
+        """Return once there is an order, which stays to be followed."""
+        order = await self._orders.get()
+        self._orders.put_nowait(order)
 
     async def _retire(self, node: WorkerNode, order: Order) -> Order:
         """Answer what the connections ask that there are, until they are gone or time is up.
