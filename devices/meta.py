@@ -9,6 +9,7 @@ from typing import Any
 
 from hyperbeam import Device, Message, MethodNotAllowed, NotFound, __version__, key
 from hyperbeam.about import about
+from hyperbeam.faults import check
 from hyperbeam.verify import jcs
 
 log = logging.getLogger("hyperbeam.devices")
@@ -118,7 +119,9 @@ class Meta(Device):
 async def _described(device: Device) -> Message:
     """What a device adds of itself; nothing where that fails: it is no reason to show none."""
     try:
-        return dict(await device.described())
+        said = dict(await device.described())
+        check(said, device.name, "describe", None, None)
+        return said
     except Exception:
         log.exception("%s does not describe itself", device.name)
         return {}

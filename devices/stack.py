@@ -36,6 +36,11 @@ class Stack(Device):
             return {**base, _TRANSFORM: True}
         if name in ("prefix", *_PREFIXES):
             return base.get("output-prefix" if name == "prefix" else name, "")
+        if not isinstance(base.get("device-stack"), list | dict):
+            raise BadRequest(
+                "stack@1.0 needs `device-stack`: a list of devices, or a message with the keys 1, 2",
+                param="device-stack",
+            )
         mode = str(request.get("mode", base.get("mode", "fold"))).lower()
         if mode not in ("fold", "map"):
             raise BadRequest(f"mode is fold or map, not {mode[:64]!r}", param="mode")

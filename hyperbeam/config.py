@@ -137,9 +137,10 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     print: tuple[str, ...] = ()
     """Log topics that are shown in full; `all` shows every one."""
     routes: str = ""
-    """Path of the route table; empty: routes.toml in the working folder, else the default."""
+    """Path of the route table, from the working folder on; empty: routes.toml there, else the
+    default."""
     device_path: tuple[str, ...] = ()
-    """Folders whose .py files are devices."""
+    """Folders whose .py files are devices, from the working folder on."""
     required: tuple[str, ...] = ()
     """Devices without which the node does not start."""
     workers: Annotated[int, Meta(ge=1, le=MAX_WORKERS)] = 1

@@ -15,8 +15,9 @@ from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, overload
 
+from .codecs.structured import normalize_key
 from .errors import HyperbeamError
-from .message import Message
+from .message import Message, is_id, is_private
 
 if TYPE_CHECKING:
     from .node import Node
@@ -54,12 +55,21 @@ def key(
 ) -> Any:
     """Mark a method as a key. `name` when it differs from the method's name with `-` for `_`.
 
-    The key named `index` answers a path that names the device and no key.
+    The key named `index` answers a path that names the device and no key. Raises TypeError for what
+    no path can call.
     """
 
     def mark(function: F) -> F:
+        called = name or function.__name__.rstrip("_").replace("_", "-")
+        if not called or normalize_key(called) != called or is_id(called) or is_private(called):
+            raise TypeError(
+                f"no path can name the key {called!r}: write it in lower case, and not as what is "
+                'private, as in @key(name="some-name")'
+            )
+        if not _takes(function, None, None, None):
+            raise TypeError(f"the key {called!r} has to take (self, base, request)")
         marked = Key(
-            name=name or function.__name__.rstrip("_").replace("_", "-"),
+            name=called,
             method=function.__name__,
             is_async=inspect.iscoroutinefunction(function),
             rest=rest,
@@ -70,6 +80,15 @@ def key(
         return function
 
     return mark if method is None else mark(method)
+
+
+def _takes(function: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether a function can be called with that many arguments."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return False
+    return True
 
 
 class Device:
@@ -111,12 +130,24 @@ class Device:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        found = dict(cls.keys)
-        for attribute in vars(cls).values():
+        own: dict[str, Key] = {}
+        for name, attribute in vars(cls).items():
             mark = getattr(attribute, _MARK, None)
             if isinstance(mark, Key):
-                found[mark.name] = mark
-        cls.keys = found
+                if name in _OWN:
+                    raise TypeError(
+                        f"{cls.__name__}.{name} is not free to be a key's: every device has a "
+                        f'{name} of that name; mark another method by @key(name="{mark.name}")'
+                    )
+                if mark.name in own:
+                    others = f"{own[mark.name].method} and {name}"
+                    raise TypeError(f"the key {mark.name!r} of {cls.__name__} is twice: {others}")
+                own[mark.name] = mark
+            elif name in _ASYNC and not inspect.iscoroutinefunction(attribute):
+                raise TypeError(f"{cls.__name__}.{name} has to be `async def`")
+            elif name in _SYNC and inspect.iscoroutinefunction(attribute):
+                raise TypeError(f"{cls.__name__}.{name} has to be `def`, without async")
+        cls.keys = {**cls.keys, **own}
 
     def __init__(self, node: Node, config: Any = None) -> None:
         self.node = node
@@ -146,6 +177,11 @@ class Device:
     def render_error(self, error: HyperbeamError) -> Message | None:
         """The reply message for `error` on this device's paths; None: the node's own shape."""
         return None
+
+
+_ASYNC = frozenset({"start", "ready", "stop", "described"})
+_SYNC = frozenset({"describe", "render_error", "grouper"})
+_OWN = frozenset(vars(Device)) | {"node", "config", "default"}
 
 
 class StreamObserver(Protocol):

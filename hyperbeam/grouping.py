@@ -16,6 +16,7 @@ from typing import Any
 from . import hashpath
 from .device import Device, Stream
 from .errors import HyperbeamError, Unavailable
+from .faults import DeviceFault
 from .message import Message
 
 Start = Callable[[], Awaitable[Any]]
@@ -38,6 +39,13 @@ def group_of(device: Device, called: str, base: Any, request: Message) -> Hashab
     name = device.grouper(called, base, request)
     if name is None:
         return None
+    try:
+        hash(name)
+    except TypeError as error:
+        kind = type(name).__name__
+        raise DeviceFault(
+            f"{device.name}.grouper gives a {kind} for {called}: a group's name has to be hashable"
+        ) from error
     private = request.get("priv") or {}
     credentials = tuple(sorted((private.get("headers") or {}).items()))
     signers = tuple(private.get("signers") or ())

@@ -20,7 +20,8 @@ MAX_NAME = 64
 class Plugin:
     """The names of a plugin: of its device, with the version, and of what Python makes of it.
 
-    The package is called by a prefix, so that no name shadows a module of another's.
+    The package is called by a prefix, so that no name shadows a module of another's, and with any
+    version but 1.0, so that two versions of a device can be installed beside each other.
     """
 
     device: str
@@ -58,12 +59,18 @@ class Plugin:
     @property
     def distribution(self) -> str:
         """What pip calls it."""
-        return "-".join(["hyperbeam", *self._words])
+        return f"hyperbeam-{self.folder}"
+
+    @property
+    def folder(self) -> str:
+        """Its folder, if no other is named."""
+        version = self.device.partition("@")[2]
+        return "-".join([*self._words, *(version.split(".") if version != VERSION else ())])
 
     @property
     def package(self) -> str:
         """What Python imports."""
-        return "_".join(["hyperbeam", *self._words])
+        return self.distribution.replace("-", "_")
 
     @property
     def class_name(self) -> str:
@@ -88,7 +95,6 @@ def files(plugin: Plugin) -> dict[str, str]:
     """The texts of the plugin's files by their paths in its folder."""
     names = {
         "device": plugin.device,
-        "short": plugin.short,
         "distribution": plugin.distribution,
         "package": plugin.package,
         "class_name": plugin.class_name,

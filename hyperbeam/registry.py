@@ -123,9 +123,16 @@ def _from_folders(device_path: Sequence[str], failures: dict[str, Failure]) -> l
     for folder in map(Path, device_path):
         if not folder.is_dir():
             raise ConfigError(f"device_path: {folder} is not a folder")
-        for file in sorted(folder.glob("*.py")):
-            if file.name.startswith(("_", ".")):
-                continue
+        files = [
+            file for file in sorted(folder.glob("*.py")) if not file.name.startswith(("_", "."))
+        ]
+        if not files:
+            log.warning(
+                "device_path: there is no device in %s: its files *.py are read, but not those "
+                "named _*.py, and no folders in it; a package is installed by pip instead",
+                folder,
+            )
+        for file in files:
             try:
                 classes = _load_file(file)
             except (Exception, SystemExit) as error:

@@ -17,7 +17,7 @@ def new_device(name: str, folder: Path | None) -> None:
     from hyperbeam.plugin import Plugin, files
 
     plugin = Plugin.named(name)
-    folder = folder or Path(plugin.short)
+    folder = folder or Path(plugin.folder)
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             what = "is there and not empty" if folder.is_dir() else "is a file"

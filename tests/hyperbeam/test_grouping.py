@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hyperbeam import BadRequest, Stream, Unavailable
+from hyperbeam.faults import DeviceFault
 from hyperbeam.grouping import Groups, same_call
 from hyperbeam.node import Node
 
@@ -51,9 +52,19 @@ class Slow(Device):
         raise BadRequest("no")
 
     @key
+    async def end(self, base, request):
+        await self.answer()
+        raise asyncio.CancelledError
+
+    @key
     async def again(self, base, request):
         self.calls += 1
         return await self.node.resolve(base, {"path": "again", "priv": request.get("priv")})
+
+
+class Lists(Slow):
+    name = "lists@1.0"
+    grouper = staticmethod(lambda called, base, request: [called])
 
 
 class Alone(Slow):
@@ -147,6 +158,20 @@ async def test_an_error_is_everybodys(node: Node) -> None:
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(answer) for answer in answers] == [BadRequest] * 3
     assert slow.calls == 1
+
+
+async def test_a_cancellation_of_the_devices_own_is_an_error(node: Node) -> None:
+    slow: Any = node.device("slow@1.0")
+    tasks = [begin(node, "slow@1.0", "end") for _ in range(3)]
+    await slow.began.wait()
+    slow.let.set()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [DeviceFault] * 3
+
+
+async def test_a_name_that_can_name_nothing_is_the_devices_fault(node: Node) -> None:
+    with pytest.raises(DeviceFault, match=r"lists@1\.0\.grouper gives a list for ask"):
+        await begin(node, "lists@1.0")
 
 
 @pytest.mark.parametrize("leaving", [0, 1])

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,71 @@ def test_what_anybody_may_know_of_a_failure(tmp_path: Path, source: str, public:
     path = folder(tmp_path, "x", **{"Bad one": source})
     failure = discover([path], {}).failures[f"{path}/Bad one.py"]
     assert (failure.name, failure.public) == ("bad_one.py", public)
+
+
+@pytest.mark.parametrize("files", [{}, {"__init__": GOOD, "_helper": GOOD}])
+def test_a_folder_without_a_device_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, files: dict[str, str]
+) -> None:
+    path = folder(tmp_path, "x", **files)
+    discover([path], {})
+    assert f"there is no device in {path}: " in caplog.text
+
+
+KEY = "(self, base, request): pass\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (f"@key\n    async def start{KEY}", r"A\.start is not free .*@key\(name=\"start\"\)"),
+        (f"@key\n    def stop{KEY}", "A.stop is not free"),
+        (f"@key\n    def describe{KEY}", "A.describe is not free"),
+        (f"@key\n    def default{KEY}", "A.default is not free"),
+        (f"@key\n    def config{KEY}", "A.config is not free"),
+        (f"@key\n    def keys{KEY}", "A.keys is not free"),
+        (
+            f"@key\n    def b{KEY}    @key(name='b')\n    def c{KEY}",
+            "the key 'b' of A is twice: b and c",
+        ),
+        (f"@key(name='UPPER/x y')\n    def b{KEY}", "no path can name the key 'UPPER/x y'"),
+        (f"@key\n    def Hello{KEY}", "no path can name the key 'Hello'"),
+        (f"@key\n    def private{KEY}", "no path can name the key 'private'"),
+        (f"@key(name='{'a' * 43}')\n    def b{KEY}", "no path can name the key 'aaa"),
+        ("@key\n    def b(self): pass\n", r"the key 'b' has to take \(self, base, request\)"),
+        ("@key\n    def b(self, base, request, more): pass\n", "the key 'b' has to take"),
+        ("def start(self): pass\n", "A.start has to be `async def`"),
+        ("def ready(self, url): return 'r'\n", "A.ready has to be `async def`"),
+        ("def stop(self): pass\n", "A.stop has to be `async def`"),
+        ("async def describe(self): return {}\n", "A.describe has to be `def`"),
+        ("async def render_error(self, error): return {}\n", "A.render_error has to be `def`"),
+    ],
+)
+def test_a_class_that_cannot_work_does_not_load(tmp_path: Path, source: str, reason: str) -> None:
+    path = folder(tmp_path, "x", bad=f"{GOOD}    {source}")
+    found = discover([path], {})
+    assert found.devices.keys().isdisjoint({"a@1.0"})
+    assert re.match(f"TypeError: {reason}", found.failures[f"{path}/bad.py"].reason)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"@key(name='start')\n    def begin{KEY}",
+        f"@key(name='x y/z')\n    def b{KEY}",
+        "@key\n    def b(self, base, request, more=1): pass\n",
+        "@key\n    def b(self, *given): pass\n",
+        "async def start(self): pass\n",
+        "def describe(self): return {}\n",
+        "async def default(self, key, base, request): pass\n",
+        "def default(self, key, base, request): pass\n",
+    ],
+)
+def test_a_class_that_works_loads(tmp_path: Path, source: str) -> None:
+    path = folder(tmp_path, "x", good=f"{GOOD}    {source}")
+    found = discover([path], {})
+    assert "a@1.0" in found.devices
+    assert found.failures == {}
 
 
 def test_an_entry_point_that_names_no_device(tmp_path: Path, monkeypatch: Any) -> None:
