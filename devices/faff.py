@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from hyperbeam import BadRequest, Device, Forbidden, Message, key
+from hyperbeam.codecs.siginfo import OF_REPLIES
 
 
 class FaffConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -45,5 +46,8 @@ class Faff(Device):
         return True
 
     def _admits(self, request: Message) -> bool:
-        signers = (request.get("priv") or {}).get("signers") or ()
+        private = request.get("priv") or {}
+        signers = private.get("signers") or ()
+        if OF_REPLIES.intersection(private.get("committed") or ()):
+            return False
         return bool(signers) and self._allow.issuperset(signers)

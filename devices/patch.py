@@ -40,36 +40,53 @@ class Patch(Device):
     @key
     async def compute(self, base: Any, request: Message) -> Message:
         """As `patches`."""
-        return self._move(base, request, every=False)
+        return await self._move(base, request, every=False)
 
     @key
     async def patches(self, base: Any, request: Message) -> Message:
         """Move the source's messages with `method` PATCH or `device` patch@1.0, without these
         keys, onto the target, merged in the order of their names."""
-        return self._move(base, request, every=False)
+        return await self._move(base, request, every=False)
 
     @key
     async def all(self, base: Any, request: Message) -> Message:
         """Move everything in the source to the target, by the names it has."""
-        return self._move(base, request, every=True)
+        return await self._move(base, request, every=True)
 
-    def _move(self, base: Any, request: Message, *, every: bool) -> Message:
+    async def _move(self, base: Any, request: Message, *, every: bool) -> Message:
         if not isinstance(base, dict):
             raise BadRequest("patch@1.0 works on messages")
         scope, source = _source(_said("from", base, request))
         target = _keys(_said("to", base, request))
-        held = public(request) if scope == "req" else base
-        value = _get(held, source)
-        items = _items(value, source)
+        if scope == "req":
+            value = _get(await self._opened(public(request), source), source)
+        else:
+            base = await self._opened(base, source)
+            value = _get(base, source)
+        base = await self._opened(base, target)
+        items = {
+            name: await self.node.cache.found(item) for name, item in _items(value, source).items()
+        }
         moved, left = (dict(items), Message()) if every else self._patches(items)
         result = base
         if scope != "req":
             result = _put(base, source, None if every else left) if source else left
         return _merged(result, target, moved)
 
+    async def _opened(self, message: Message, keys: list[str]) -> Message:
+        """`message` with what lies at links along `keys` in their place."""
+        if not keys or keys[0] not in message:
+            return message
+        name, *rest = keys
+        value = await self.node.cache.found(message[name])
+        if isinstance(value, dict):
+            value = await self._opened(value, rest)
+        return {**message, name: value}
+
     def _patches(self, items: Message) -> tuple[Message, Message]:
         moved: Message = {}
         left: Message = {}
+        owned = {id(moved)}
         for name in sorted(items, key=_order):
             one = items[name]
             if isinstance(one, dict) and (
@@ -78,7 +95,7 @@ class Patch(Device):
                 dropped = ("method", "commitments") + (
                     ("device",) if one.get("device") == self.name else ()
                 )
-                moved = _merge(moved, without(one, dropped))
+                _merge_into(moved, without(one, dropped), owned)
             else:
                 left[name] = one
         return moved, left
@@ -148,15 +165,23 @@ def _merged(message: Message, keys: list[str], value: Message) -> Message:
 
 def _merge(old: Message, new: Message) -> Message:
     merged = dict(old)
+    _merge_into(merged, new, {id(merged)})
+    return merged
+
+
+def _merge_into(merged: Message, new: Message, owned: set[int]) -> None:
+    """`owned`: the ids of the messages that nobody else has; others are copied once."""
     for name, value in new.items():
         if is_private(name):
             continue
         below = merged.get(name)
-        if isinstance(below, dict) and isinstance(value, dict):
-            merged[name] = _merge(below, value)
-        else:
+        if not isinstance(below, dict) or not isinstance(value, dict):
             merged[name] = value
-    return merged
+            continue
+        if id(below) not in owned:
+            merged[name] = below = dict(below)
+            owned.add(id(below))
+        _merge_into(below, value, owned)
 
 
 def _order(name: str) -> tuple[int, str]:

@@ -38,7 +38,7 @@ class Stack(Device):
             return base.get("output-prefix" if name == "prefix" else name, "")
         if not isinstance(base.get("device-stack"), list | dict):
             raise BadRequest(
-                "stack@1.0 needs `device-stack`: a list of devices, or a message with the keys 1, 2",
+                "stack@1.0 needs `device-stack`: a list of devices, or a message of 1, 2, ...",
                 param="device-stack",
             )
         mode = str(request.get("mode", base.get("mode", "fold"))).lower()

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .node import Node
 
 INDEX = "index"
+TURN = 4
+"""Steps of a path after which others have their turn: each may take long with a large message."""
 _PRIV = frozenset({"priv"})
 
 log = logging.getLogger("hyperbeam.resolver")
@@ -46,6 +48,8 @@ async def resolve_steps(node: Node, steps: Sequence[Step], base: Any = None) -> 
         else:
             base, steps = kept, steps[2:]
     for index, step in enumerate(steps):
+        if index % TURN == TURN - 1:
+            await asyncio.sleep(0)
         if isinstance(base, Stream):
             await base.aclose()
             raise BadRequest(

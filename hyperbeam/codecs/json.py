@@ -16,14 +16,17 @@ from typing import Any
 from ..errors import BadRequest
 from ..message import Link, is_private
 from .json_reader import MAX_DEPTH, parse
+from .room import check_room
 from .structured import LINK_SUFFIX
 
 
 def encode(value: Any) -> bytes:
     """`value` (a message or plain value) as JSON in UTF-8, without private keys.
 
-    Raises BadRequest for infinity and NaN, for over 128 levels and for what is no message.
+    Raises BadRequest for infinity and NaN, for over 128 levels and for what is no message,
+    TooLarge for what `check_room` has no room for.
     """
+    check_room(value)
     try:
         return json.dumps(
             _plain(value, 0),

@@ -13,6 +13,7 @@ import msgpack
 
 from ..errors import BadRequest, TooLarge
 from ..message import Atom, Link, Message, public
+from .room import check_room
 from .structured import MAX_DEPTH, MAX_READ
 
 ATOM, LINK, INTEGER = 1, 2, 3
@@ -21,7 +22,9 @@ MAX_INTEGER_BITS = 14_000
 
 
 def encode(value: Any) -> bytes:
-    """`value` (a message or plain value) without private keys. Raises BadRequest."""
+    """`value` (a message or plain value) without private keys. Raises BadRequest, and TooLarge
+    for what `check_room` has no room for."""
+    check_room(value)
     _check_depth(value)
     return pack(public({"": value})[""])
 

@@ -28,6 +28,8 @@ DERIVED = frozenset(
 )
 """Components of RFC 9421 that are no headers; their names begin with `@` there."""
 _OF_UPSTREAM = DERIVED - {"status"}
+OF_REPLIES = frozenset({"status", "@status", "ao-result"})
+"""What a node signs of each reply: anybody may have it sign the rest, as if it had asked for it."""
 MAX_SIGNATURES = 8
 MAX_COMPONENTS = 200
 

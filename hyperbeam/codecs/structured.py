@@ -23,6 +23,7 @@ from .fields import (
     parse_list,
     unescape_name,
 )
+from .room import check_room
 
 Tabm = dict[str, Any]
 
@@ -51,23 +52,8 @@ def encode(message: Message, *, commitments: bool = False) -> Tabm:
     """The TABM of `message`, with the commitments of what is nested in it where that is wanted:
     ids are without. Raises BadRequest for what has no such form: two keys that differ only in
     case, infinity and NaN, more than 128 levels; TooLarge for over MAX_VALUES values."""
-    _check_size(message)
+    check_room(message, MAX_VALUES, " in headers, nor have an id; ask for accept: application/json")
     return _encode(message, 0, RESERVED - {"commitments"} if commitments else RESERVED)
-
-
-def _check_size(message: Message) -> None:
-    waiting: list[Any] = [message]
-    count = 0
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict | list):
-            count += len(value)
-            if count > MAX_VALUES:
-                raise TooLarge(
-                    f"a message of over {MAX_VALUES:,} values has no id and no form in headers; "
-                    "ask for accept: application/json"
-                )
-            waiting.extend(value.values() if isinstance(value, dict) else value)
 
 
 def decode(tabm: Tabm) -> Message:

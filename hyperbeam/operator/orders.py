@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..codecs import json
+from ..codecs.siginfo import OF_REPLIES
 from ..errors import BadRequest, Forbidden
 from ..message import Message, is_private
 
@@ -39,8 +40,6 @@ _NOT_ORDERED = frozenset(
         "user-agent",
     }
 )
-
-_OF_REPLIES = frozenset({"status", "@status", "ao-result"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +78,7 @@ def read(request: Message, address: str | None, node: str) -> Order:
         # Of several, what is kept of the request is what all of them cover: less than was ordered.
         raise Forbidden("an order has one signature", error="not_the_operator")
     signed = signature["keys"]
-    if signed & _OF_REPLIES:
-        # A node that signs replies signs the method and the path that anybody has it say.
+    if signed & OF_REPLIES:
         raise Forbidden("that is a signed reply, and no order", error="not_the_operator")
     if "path" not in signed:
         raise Forbidden("an order is signed with its path: @path or path", error="not_the_operator")

@@ -34,6 +34,20 @@ async def test_what_a_request_says_of_itself_admits_nobody(start_node: Any) -> N
             assert (await client.get(url, headers=headers)).status_code == 403
 
 
+async def test_a_signed_reply_is_nobodys_request(start_node: Any) -> None:
+    """Anybody can have a node that is on the list sign a message as its reply."""
+    friend = await start_node(sign_replies=True)
+    node = await start_node(hooks__request="faff@1.0", faff__allow=[friend.identity.address])
+    async with httpx.AsyncClient() as client:
+        url = f"http://127.0.0.1:{friend.server.port}/~json@1.0/deserialize"
+        signed = await client.post(url, json={"a": "1", "path": "/~message@1.0/a"})
+        names = ("a", "path", "status", "ao-types", "signature", "signature-input")
+        headers = {name: signed.headers[name] for name in names if name in signed.headers}
+        assert {"a", "signature"} <= headers.keys()
+        url = f"http://127.0.0.1:{node.server.port}/~message@1.0/a"
+        assert (await client.get(url, headers=headers)).status_code == 403
+
+
 async def test_what_it_costs(start_node: Any) -> None:
     node = await start_node(faff__allow=[A])
     base = {"device": "faff@1.0"}
