@@ -7,13 +7,15 @@ chooses a value's bytes could otherwise make its digest equal a message's id.
 Whatever gives the same id is stored in the same form, so that it does not matter who
 wrote it first: keys in lower case, bytes that are UTF-8 as str, the words `true`,
 `false` and `null` as what they mean, and nothing that the id does not cover (private
-keys, `commitments` and the rest of `structured.RESERVED`). Source: upstream hb_cache.
+keys and `structured.RESERVED`). The commitments of a message that is signed whole lie apart,
+under `signed/` and each id that they give it; by these it is read with them.
+Source: upstream hb_cache.
 """
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -27,7 +29,7 @@ from .codecs.structured import (
     normalize_key,
     text_of,
 )
-from .commitments import list_id, unsigned_id
+from .commitments import commitments, list_id, signed_ids, unsigned_id
 from .errors import BadRequest, NotFound, TooLarge, Unavailable
 from .message import Atom, Link, Message, is_id, is_private
 from .results import Results
@@ -36,6 +38,7 @@ from .store.recent import Recent
 from .store.remote import Remotes
 
 INLINE_LIMIT = 1024
+_SIGNED = "signed/"
 DEFAULT_MAX_SIZE = 64 * 1024 * 1024
 
 
@@ -70,6 +73,8 @@ class Cache:
             raise BadRequest(f"a message is a mapping, not a {type(message).__name__}")
         writing = _Writing(self.max_size)
         id = writing.add(writing.plain(message, 0))
+        for name, signed in _signed(id, message):
+            writing.records[name] = signed
         for key, packed in writing.records.items():
             if self.store.type(key.encode()) is None:
                 self.store.write(key.encode(), packed)
@@ -137,8 +142,9 @@ class Cache:
             if self.remotes is None:
                 raise
         fetched = await self.remotes.fetch(value.id)
-        if self.keep(fetched) != value.id:
-            raise NotFound(value.id)
+        id = self.keep(fetched)
+        for name, signed in _signed(id, fetched):
+            self.recent.put(name.encode(), signed)
         return self._message(value.id)
 
     async def find_value(self, id: str) -> str | bytes:
@@ -179,8 +185,8 @@ class Cache:
         kinds: tuple[type, ...] = (dict, list)
         if data is None:
             data, kinds = self.store.read(key), (dict,)
-            if data is None:
-                raise NotFound(id, f"nothing is stored under the id {id}")
+        if data is None:
+            return self._signed_message(id)
         try:
             message = unpack(data)
         except ValueError as error:
@@ -188,6 +194,26 @@ class Cache:
         if not isinstance(message, kinds):
             raise _damaged(id, "it is no message")
         return message
+
+    def _signed_message(self, id: str) -> Message:
+        key = f"{_SIGNED}{id}".encode()
+        data: bytes | None = self.recent.get(key)
+        data = self.store.read(key) if data is None else data
+        if data is None:
+            raise NotFound(id, f"nothing is stored under the id {id}")
+        try:
+            unsigned, commitments = unpack(data)
+        except ValueError as error:
+            raise _damaged(id, str(error)) from error
+        return {**self._message(unsigned), "commitments": commitments}
+
+
+def _signed(id: str, message: Any) -> Iterator[tuple[str, bytes]]:
+    """The records of a message's commitments, where they hold for all of it; `id`: without them."""
+    names = signed_ids(message) if isinstance(message, dict) else []
+    if names:
+        packed = pack([id, commitments(message)])
+        yield from ((f"{_SIGNED}{name}", packed) for name in names)
 
 
 class _Writing:

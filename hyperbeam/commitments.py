@@ -100,6 +100,13 @@ def signed_id(message: Message) -> str:
     return message_id(message, "all" if is_signed_whole(message) else "none")
 
 
+def signed_ids(message: Message) -> list[str]:
+    """The ids that its signatures give a message that is signed whole: of all, and of each."""
+    if not commitments(message) or not is_signed_whole(message):
+        return []
+    return list(dict.fromkeys([message_id(message, "all"), *of_committers(message, "all")]))
+
+
 def is_signed_whole(message: Message) -> bool:
     """Whether all of its commitments hold, and each signer stands for each key."""
     try:

@@ -8,6 +8,7 @@ Source: upstream hb_store_remote_node.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,9 +16,19 @@ from hashlib import sha256
 from time import monotonic
 from typing import Any
 
-from ..codecs import httpsig, msgpack
-from ..commitments import list_id, unsigned_id
-from ..errors import BadGateway, HyperbeamError, NotFound, Unavailable
+from ..codecs import httpsig, msgpack, siginfo
+from ..codecs.httpsig import Apart
+from ..codecs.siginfo import BadSignature
+from ..commitments import (
+    as_commitments,
+    committed,
+    list_id,
+    of_committers,
+    signed_ids,
+    unsigned_id,
+    verify,
+)
+from ..errors import BadGateway, BadRequest, HyperbeamError, NotFound, Unavailable
 from ..message import Message
 
 Get = Callable[[str, Mapping[str, str]], Awaitable[tuple[int, Mapping[str, str], bytes]]]
@@ -124,7 +135,7 @@ class Remotes:
 
 
 def _checked(name: str, value: Any) -> Any:
-    if _id(value) == name:
+    if _id(value) == name or (isinstance(value, dict) and name in signed_ids(value)):
         return value
     raise BadGateway("what it sent has not that id", error="remote_store_lied")
 
@@ -150,8 +161,28 @@ def _message(headers: Mapping[str, str], body: bytes) -> Message:
     if "ao-types" in kept:
         types = [one for one in kept["ao-types"].split(", ") if not one.startswith("status=")]
         kept["ao-types"] = ", ".join(types)
-    message = httpsig.decode(kept, body)
-    return {name: value for name, value in message.items() if name != "status"}
+    apart = httpsig.decode_apart(kept, body)
+    message = {name: value for name, value in apart.message.items() if name != "status"}
+    signed = {**message, "commitments": _commitments(message, headers, apart)}
+    signers = of_committers(signed, "all")
+    if not signers:
+        return message
+    kept_keys = committed(signed, signers)  # a reply says more than what was signed
+    return {key: value for key, value in signed.items() if key in (*kept_keys, "commitments")}
+
+
+def _commitments(message: Message, headers: Mapping[str, str], apart: Apart) -> Message:
+    """Those of a reply's signatures that are the message's own, and hold."""
+    found: Message = {}
+    try:
+        signed = siginfo.parse(headers.get("signature", ""), headers.get("signature-input", ""))
+    except BadSignature:
+        return found
+    for id, one in as_commitments(signed, apart).items():
+        with contextlib.suppress(BadSignature, BadRequest):
+            verify({**message, "commitments": {id: one}})
+            found[id] = one
+    return found
 
 
 def _absent(name: str) -> NotFound:

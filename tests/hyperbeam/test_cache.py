@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from hyperbeam.cache import INLINE_LIMIT, Cache
 from hyperbeam.codecs import structured
 from hyperbeam.codecs.msgpack import pack
-from hyperbeam.commitments import unsigned_id
+from hyperbeam.commitments import commit, message_id, of_committers, unsigned_id, verify
 from hyperbeam.errors import BadRequest, NotFound, TooLarge, Unavailable
-from hyperbeam.message import Atom, Link
+from hyperbeam.message import Atom, Link, Message
 from hyperbeam.store import LMDBStore, MemoryStore
+
+from .vectors import ed25519
 
 ID = "a" * 43
 LARGE = {"text": "x" * INLINE_LIMIT}
@@ -251,3 +253,30 @@ def test_any_message_comes_back_in_its_one_form(message: dict[str, Any]) -> None
         return [through(item) for item in value] if isinstance(value, list) else value
 
     assert through(read) == expected
+
+
+@pytest.mark.parametrize("signers", [1, 2])
+def test_a_signed_message_is_read_by_its_signatures_with_them(signers: int) -> None:
+    cache = Cache(MemoryStore())
+    message: Message = {"a": 1, "In": {"x": "y" * 5000}, "b": b"\xff"}
+    signed = message
+    for number in range(signers):
+        signed = commit(signed, ed25519(number))
+    id = cache.write(signed)
+    assert id == unsigned_id(message)
+    assert "commitments" not in cache.read(id)
+    for name in (message_id(signed, "all"), *of_committers(signed, "all")):
+        found = cache.read(name)
+        assert found["commitments"] == signed["commitments"]
+        verify({**found, "in": message["In"]})
+        assert cache.read(name, "in", "x") == "y" * 5000
+
+
+def test_commitments_that_do_not_hold_are_not_kept() -> None:
+    cache = Cache(MemoryStore())
+    signed = commit({"a": 1}, ed25519(1))
+    for forged in ({**signed, "a": 2}, {**signed, "b": 2}):
+        cache.write(forged)
+        for name in of_committers(forged, "all"):
+            with pytest.raises(NotFound):
+                cache.read(name)
