@@ -101,12 +101,13 @@ class Front:
         path = request["path"]
         if self._route(path, request) is not None:
             return True
+        path = path.lower()
         return any(name in path for name, device in self._node.devices.items() if device.raw_body)
 
     def _device_of(self, request: Mapping[str, Any]) -> Device | None:
         path = request.get("path", "")
         if names_device(path):
-            name = first_part(path).partition("~")[2].partition("&")[0]
+            name = first_part(path).partition("~")[2].partition("&")[0].lower()
         else:
             route = self._node.routes.match(path, request)
             name = route.device if route is not None else ""

@@ -12,7 +12,8 @@ Keys: the part's own pairs, then headers, then the query; a later one wins. Head
 query set them on every step but ids and sub-paths, whose content is not the request's
 to change; the name `N.key` sets `key` on step N alone, 0 being the base, and wins over
 `key`. A query's N has to exist; a header's `7.x`, `a.b` or `1.2.3` is otherwise just a
-name, and so are `a.b` and `1.2.3` in a query. Names become lower case, values do not.
+name, and so are `a.b` and `1.2.3` in a query. Names, devices' too, become lower case, values do
+not.
 
 Encoding: a path is split before it is percent-decoded, so an encoded `/ ? & = ( )` is
 text: `qwen%2Fqwen2.5` is one part, `%28x%29` no sub-path. What RFC 3986 calls
@@ -183,7 +184,7 @@ class _Reader:
         inner = _group(devices[0])
         if inner is not None:
             return key, self.resolve(inner, where, depth)
-        return key, _decode(devices[0], where)
+        return key, _decode(devices[0], where).lower()
 
     def pair(self, raw: str, where: str, depth: int, *, form: bool = False) -> tuple[str, Any]:
         written, equals, value = raw.partition("=")

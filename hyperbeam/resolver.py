@@ -297,6 +297,7 @@ async def _device_name(node: Node, step: Step, base: Any) -> str:
         device = device.decode("utf-8", "replace")
     if not isinstance(device, str):
         raise BadRequest(f"{step.text!r}: a device is named by a text such as {DEFAULT_DEVICE}")
+    device = device.lower()
     node.device(device)
     return device
 

@@ -24,7 +24,7 @@ LIMITS: Mapping[str, str] = {
 """The endpoints beside completions by which a model writes, and how they limit it."""
 _SAFE = "!$&'()*+,;=:@~"
 _DOTS = frozenset({".", ".."})
-_MESSAGES = re.compile(r"/(?:~inference@1\.0/)?(?:v1/)?messages(?:[/&?]|\Z)")
+_MESSAGES = re.compile(r"/(?:~inference@1\.0/)?(?:v1/)?messages(?:[/&?]|\Z)", re.I)
 
 
 @dataclass(frozen=True, slots=True)

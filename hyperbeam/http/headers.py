@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from urllib.parse import unquote
 
 from ..message import Message, is_private
 
@@ -80,8 +81,8 @@ DEVICE_ONLY = frozenset(
 """Headers that a message's plain keys cannot set, only a device by `priv["reply-headers"]`."""
 DEVICE_ONLY_FAMILIES = ("access-control-", "cross-origin-", "proxy-", "sec-", "x-accel-")
 
-ORDERS = frozenset({"/~meta@1.0/claim", "/~meta@1.0/info", "/~router@1.0/routes"})
-"""Paths whose POSTs change the node: no page of another origin reads their replies."""
+ORDERS = (("meta@1.0", "claim"), ("meta@1.0", "info"), ("router@1.0", "routes"))
+"""Devices and keys whose POSTs change the node: no page of another origin reads their replies."""
 
 INERT = frozenset({"application/json", "text/plain", EVENT_STREAM})
 """Media types that a browser shows without running anything of them."""
@@ -105,7 +106,11 @@ def cors(request: Message) -> Headers:
 def _is_order(request: Message) -> bool:
     """Whether a request, or what a preflight asks for, is of a kind that the operator signs."""
     method = request.get("access-control-request-method", request["method"])
-    return method == "POST" and request["path"].partition("?")[0] in ORDERS
+    if method != "POST":
+        return False
+    # One path can be written in many ways.
+    path = unquote(request["path"].partition("?")[0]).lower()
+    return any(device in path and called in path for device, called in ORDERS)
 
 
 def device_fields(pairs: Iterable[tuple[str, str]]) -> Headers:

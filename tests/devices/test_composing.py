@@ -190,6 +190,8 @@ async def test_a_stack_has_the_keys_of_its_message(node: Node) -> None:
     [
         (stack("first@1.0"), {"path": "append", "mode": "sum", "bin": ""}),
         ({**stack(), "device-stack": [7]}, {"path": "append", "bin": ""}),
+        ({**stack(), "device-stack": "first@1.0"}, {"path": "append", "bin": ""}),
+        ({"device": "stack@1.0", "device-stac": ["first@1.0"]}, {"path": "append", "bin": ""}),
         ({**stack("nobody@1.0")}, {"path": "append", "bin": ""}),
         (stack("first@1.0"), {"path": "stream"}),
         (stack("multipass@1.0", passes="many"), {"path": "append"}),

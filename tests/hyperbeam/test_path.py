@@ -169,6 +169,8 @@ def test_untyped_value(pair: str, expected: object) -> None:
 
 def test_names_become_lower_case_and_the_last_of_a_name_wins() -> None:
     assert parse("/a&Key=One&KEY=Two&&b")[1].message == {"key": "Two", "b": True}
+    base, step = parse("/~Stack@1.0/Key~JSON@1.0")
+    assert (base.device, step.key, step.device) == ("stack@1.0", "key", "json@1.0")
 
 
 def test_a_name_as_long_as_an_id_keeps_its_case() -> None:

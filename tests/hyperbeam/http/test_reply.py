@@ -12,7 +12,7 @@ from hyperbeam import Atom, HyperbeamError, Link, Message, NotFound, Unavailable
 from hyperbeam.codecs import httpsig
 from hyperbeam.http import reply as replies
 from hyperbeam.http.exchange import head
-from hyperbeam.http.headers import DEVICE_ONLY
+from hyperbeam.http.headers import DEVICE_ONLY, cors
 from hyperbeam.http.reply import Reply
 
 JSON = {"accept": "application/json"}
@@ -208,6 +208,27 @@ def test_results_cannot_set_the_headers_of_the_connection() -> None:
     assert sent["content-length"] == "5"
     assert sent["access-control-allow-origin"] == "*"
     assert not {"transfer-encoding", "connection", "upgrade"} & set(sent)
+
+
+@pytest.mark.parametrize(
+    ("path", "readable"),
+    [
+        ("/~meta@1.0/claim", False),
+        ("/~Meta@1.0/Claim", False),
+        ("//%7emeta%401.0//cl%61im", False),
+        ("/info~meta@1.0", False),
+        ("/~router@1.0&a=1/routes?x=1", False),
+        ("/~message@1.0&a=(~meta@1.0/info)/a", False),
+        ("/~message@1.0/a?b=/~meta@1.0/info", True),
+        ("/~meta@1.0/live", True),
+        ("/v1/chat/completions", True),
+    ],
+)
+def test_no_page_reads_what_an_order_gives_however_it_is_written(path: str, readable: bool) -> None:
+    assert bool(cors(request(path=path, method="POST"))) == readable
+    asked = {"access-control-request-method": "POST"}
+    assert bool(cors(request(asked, path=path, method="OPTIONS"))) == readable
+    assert cors(request(path=path))
 
 
 def test_cors_echoes_the_list_that_was_asked_for() -> None:
