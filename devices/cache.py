@@ -63,10 +63,11 @@ class CacheDevice(Device):
     @key
     async def write(self, base: Any, request: Message) -> Message:
         """Store the body, or without one the keys of the request; answers
-        `{"status": 200, "path": ID}` once it is on the disk.
+        `{"status": 200, "path": ID}` once it is on the disk, for a body that is no message with
+        `data/ID`, which `read` takes.
 
-        A body of type application/json is read as a message; other bytes are stored as a
-        value, whose path is `data/ID`. Names of HTTP headers are no keys of the message.
+        A body of type application/json is read as a message. Names of HTTP headers are no keys
+        of the message.
         """
         self._check_writer(request)
         cache = self.node.cache
