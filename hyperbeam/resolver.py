@@ -8,7 +8,6 @@ Source: upstream hb_ao, hb_singleton.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -219,7 +218,7 @@ async def call(device: Device, key: Key | None, called: str, base: Any, request:
             if default is None:
                 raise NotFound(called)
             result = default(called, base, request)
-            if inspect.isawaitable(result):
+            if hasattr(result, "__await__"):
                 result = await result
         elif key.is_async:
             result = await getattr(device, key.method)(base, request)
