@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from .device import Device, Stream, is_sealed
 from .errors import BadRequest, ConfigError, HyperbeamError
-from .message import Message, is_device_name, is_private, public, without
+from .faults import check
+from .message import Message, is_device_name, is_private, public, status_of, without
 from .path import Resolve, Step, parse
 from .resolver import resolve_steps
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 NAMES = ("start", "request", "step", "response")
 RESULTS = ("return", "ignore", "error")
 _OPTIONS = frozenset({"path", "method", "hook", "hook/result"})
+_RESULTS = frozenset({"step", "response"})
+"""The hooks whose `body` is a result, so that its `status` is one of HTTP."""
 _CALLER = ("client", "signers", "committed")
 
 _inside: ContextVar[bool] = ContextVar("hyperbeam.hooks.inside", default=False)
@@ -165,7 +168,7 @@ class Hooks:
         result = await resolve_steps(self._node, steps, dict(handler.message))
         if isinstance(result, Stream):
             await result.aclose()
-        refused = isinstance(result, dict) and _is_error(result.get("status"))
+        refused = isinstance(result, dict) and (status_of(result) or 200) >= 400
         if handler.result == "error" or refused:
             raise _refusal(name, result)
         if handler.result == "ignore":
@@ -173,6 +176,8 @@ class Hooks:
         if not isinstance(result, dict):
             kind = type(result).__name__
             raise _failed(name, f"{handler.device}/{handler.path} gives a {kind}, not a message")
+        if name in _RESULTS and not self._node.device(handler.device).carries:
+            check(result.get("body"), handler.device, handler.path, message.get("body"), message)
         return public(result)
 
     def _of(self, name: str) -> tuple[Handler, ...]:
@@ -282,15 +287,11 @@ def _body(name: str, message: Message) -> Any:
     return message["body"]
 
 
-def _is_error(status: Any) -> bool:
-    return isinstance(status, int) and not isinstance(status, bool) and 400 <= status < 600
-
-
 def _refusal(name: str, result: Any) -> HyperbeamError:
     message = result if isinstance(result, dict) else {"body": result}
-    status, body = message.get("status"), message.get("body")
+    status, body = status_of(message) or 400, message.get("body")
     detail = body if isinstance(body, str) and body else f"the node's {name} hook refuses this"
-    return HyperbeamError(detail, status=status if _is_error(status) else 400, error="hook_refused")
+    return HyperbeamError(detail, status=max(status, 400), error="hook_refused")
 
 
 def _failed(name: str, why: str) -> HyperbeamError:

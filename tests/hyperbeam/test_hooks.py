@@ -61,6 +61,14 @@ class Probe(Device):
         return {"status": 429, "body": "slow down"}
 
     @key
+    async def digits(self, base, request):
+        return {"status": "429", "body": "slow down"}
+
+    @key
+    async def odd(self, base, request):
+        return {"body": {"status": base["odd"], "body": "x"}}
+
+    @key
     async def nothing(self, base, request):
         return {"a": 1}
 
@@ -150,10 +158,21 @@ async def test_a_handler_that_raises_ends_it(hooked: Nodes) -> None:
     assert (reply.status_code, "not today" in reply.text, seen(node)) == (403, True, [])
 
 
-async def test_a_status_of_an_error_refuses(hooked: Nodes) -> None:
-    node = await hooked(response=call("status"))
+@pytest.mark.parametrize("handler", ["status", "digits"])
+async def test_a_status_of_an_error_refuses(hooked: Nodes, handler: str) -> None:
+    node = await hooked(response=call(handler))
     reply = await get(node, "/~message@1.0&a=1/a", accept="application/json")
     assert (reply.status_code, reply.json()["body"]) == (429, "slow down")
+
+
+@pytest.mark.parametrize(("status", "sent"), [(418, 418), ("418", 418), (999, 500), ("odd", 500)])
+@pytest.mark.parametrize("hook", ["step", "response"])
+async def test_a_status_that_a_handler_makes_is_the_replys(
+    hooked: Nodes, caplog: pytest.LogCaptureFixture, hook: str, status: Any, sent: int
+) -> None:
+    node = await hooked(**{hook: call("odd", odd=status)})
+    assert (await get(node, "/~message@1.0&a=1/a")).status_code == sent
+    assert ("probe@1.0/odd gives the status" in caplog.text) == (sent == 500)
 
 
 async def test_an_ignored_handler_sees_and_changes_nothing(hooked: Nodes) -> None:
