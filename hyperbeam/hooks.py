@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 from .device import Device, Stream, is_sealed
 from .errors import BadRequest, ConfigError, HyperbeamError
-from .faults import check
+from .faults import DeviceFault, check
 from .message import Message, is_device_name, is_private, public, status_of, without
+from .observe.waiting import waiting_for
 from .path import Resolve, Step, parse
 from .resolver import resolve_steps
 
@@ -56,6 +57,9 @@ class Handler:
     @property
     def device(self) -> str:
         return str(self.message["device"])
+
+    def __str__(self) -> str:
+        return f"{self.device}/{self.path.strip('/')}"
 
     def describe(self) -> Message:
         return {
@@ -120,6 +124,25 @@ class Hooks:
             _inside.reset(token)
         return message
 
+    async def begin(self, message: Message) -> None:
+        """Run the hook `start`. Raises ConfigError that names the handler at fault."""
+        token = _inside.set(True)
+        try:
+            for handler in self.start:
+                try:
+                    with waiting_for(f"the hook start, {handler}"):
+                        message = await self._call("start", handler, message, {})
+                except HyperbeamError as error:
+                    raise ConfigError(f"the hook start, {handler}: {error.detail}") from error
+                except Exception as error:
+                    log.debug("the hook start, %s", handler, exc_info=True)
+                    # What a device did wrong is a sentence that names it, of an error that it had.
+                    cause = "" if isinstance(error, DeviceFault) else f"{type(error).__name__}: "
+                    said = f"{cause}{error}".partition("\n")[0]
+                    raise ConfigError(f"the hook start, {handler}: {said}") from error
+        finally:
+            _inside.reset(token)
+
     async def before(self, steps: list[Step], request: Message) -> list[Step] | None:
         """The steps that the `request` hook makes of a request's; None where it leaves them."""
         if not self.request:
@@ -175,7 +198,7 @@ class Hooks:
             return message
         if not isinstance(result, dict):
             kind = type(result).__name__
-            raise _failed(name, f"{handler.device}/{handler.path} gives a {kind}, not a message")
+            raise _failed(name, f"{handler} gives a {kind}, not a message")
         if name in _RESULTS and not self._node.device(handler.device).carries:
             check(result.get("body"), handler.device, handler.path, message.get("body"), message)
         return public(result)

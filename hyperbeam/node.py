@@ -325,10 +325,7 @@ class Node:
     async def _run_start(self) -> None:
         address = self.identity.address
         url = f"http://{self.config.http.host}:{self.server.port}"
-        try:
-            await self.hooks.run("start", {"body": {"address": address, "url": url}})
-        except HyperbeamError as error:
-            raise ConfigError(f"the hook start: {error.detail}") from error
+        await self.hooks.begin({"body": {"address": address, "url": url}})
 
     async def _get(
         self, url: str, headers: Mapping[str, str]

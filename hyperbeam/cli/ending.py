@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 import click
@@ -16,6 +18,8 @@ from hyperbeam.observe.waiting import waited_for
 APART = 0.5
 """Seconds between two signals that somebody means: some programs pass on what a terminal sends
 to all."""
+LAST = 3.0
+"""Seconds that threads have which keys still run in when all else has ended."""
 
 
 class Ending:
@@ -60,3 +64,21 @@ class Ending:
         click.echo(f"ended at once{what and f', while it waited for {what}'}", err=True)
         self._kill()
         os._exit(128 + number)
+
+
+@contextmanager
+def left_behind() -> Iterator[None]:
+    """What is done inside waits for threads, which nothing can end: after `LAST` the process does,
+    as if they had."""
+    timer = threading.Timer(LAST, _leave)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _leave() -> None:
+    click.echo("a key still ran, and is cut", err=True)
+    os._exit(0)

@@ -16,7 +16,7 @@ import click
 import uvloop
 
 from hyperbeam import config as configuration
-from hyperbeam.cli.ending import Ending
+from hyperbeam.cli.ending import Ending, left_behind
 from hyperbeam.config import Config
 from hyperbeam.device import Device
 from hyperbeam.errors import ConfigError
@@ -81,6 +81,8 @@ def serve(
     log_output.setup(config.print, config.log)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(config, reread))
+        with left_behind():
+            runner.close()
 
 
 def _service(config: Config, reread: Callable[[], Config]) -> Single | Supervisor:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,22 +18,22 @@ log = logging.getLogger("hyperbeam.node")
 @contextmanager
 def waiting_for(what: str) -> Iterator[None]:
     """What is done inside is `what`."""
-    loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle
+    ended = threading.Event()
 
-    def tell(seconds: float) -> None:
-        nonlocal timer
-        nonlocal timer
-        log.warning("still waiting for %s, for %g s now", what, seconds)
-        timer = loop.call_later(seconds, tell, 2 * seconds)
+    def tell() -> None:
+        wait = told = FIRST
+        while not ended.wait(wait):
+            log.warning("still waiting for %s, for %g s now", what, told)
+            wait, told = told, 2 * told
 
-    timer = loop.call_later(FIRST, tell, FIRST)
+    # A thread tells it also where the event loop is held up.
+    threading.Thread(target=tell, name="waiting", daemon=True).start()
     _now.append(what)
     try:
         yield
     finally:
         _now.remove(what)
-        timer.cancel()
+        ended.set()
 
 
 def waited_for() -> str:

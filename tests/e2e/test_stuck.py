@@ -28,6 +28,18 @@ class Stuck(Device):
         {stop}
 
     @key
+    async def waits(self, base, request):
+        await asyncio.sleep(600)
+
+    @key
+    def sleeps(self, base, request):
+        time.sleep(600)
+
+    @key
+    async def fails(self, base, request):
+        raise OSError("no service there")
+
+    @key
     async def hold(self, base, request):
         print("it holds", flush=True)
         time.sleep(600)
@@ -74,13 +86,47 @@ def test_a_device_that_does_not_start_is_named_and_one_signal_ends_the_node(
     assert not any(word in said for word in ("Traceback", "never retrieved", "killed"))
 
 
+@pytest.mark.parametrize(
+    ("workers", "called"), [("1", "waits"), ("1", "sleeps"), ("2", "waits"), ("2", "sleeps")]
+)
+def test_a_start_hook_that_does_not_end_is_named_and_one_signal_ends_the_node(
+    home: Path, workers: str, called: str
+) -> None:
+    hook = f"hooks.start=stuck@1.0/{called}"
+    node = start(home, "--workers", workers, "--set", hook)
+    node.wait_for(rf"still waiting for the hook start, stuck@1\.0/{called}, for 3 s now")
+    below = children(node)
+    node.signal(signal.SIGTERM)
+    assert node.wait(20) == 0
+    until(lambda: gone(below))
+    said = "\n".join(node.lines)
+    assert "stopped" in said
+    assert not any(word in said for word in ("Traceback", "never retrieved", "killed"))
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_start_hook_that_raises_is_one_line(home: Path, workers: str) -> None:
+    node = start(home, "--workers", workers, "--set", "hooks.start=stuck@1.0/fails")
+    assert node.wait(20) == 2
+    said = [line for line in node.lines if line != "it starts" and " INFO " not in line]
+    assert said == ["hyperbeam: the hook start, stuck@1.0/fails: OSError: no service there"]
+
+
+def test_a_key_in_a_thread_that_does_not_end_does_not_hold_up_the_end(home: Path) -> None:
+    node = start(home, "--set", "http.drain=0").listening()
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.get(node.url + "/~stuck@1.0/sleeps", timeout=1)
+    node.signal(signal.SIGTERM)
+    assert node.wait(20) == 0
+
+
 @pytest.mark.parametrize("starting", [IGNORES, HOLDS])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_two_signals_end_one_that_does_not_let_go(
     home: Path, starting: str, number: signal.Signals
 ) -> None:
     node = start(home, starting=starting)
-    node.wait_for("it starts")
+    node.wait_for(r"still waiting for device stuck@1\.0 to start")
     status = again(node, number)
     assert status == 128 + number
     assert node.lines[-1] == "ended at once, while it waited for device stuck@1.0 to start"

@@ -14,6 +14,8 @@ from hyperbeam.hooks import Hooks
 from hyperbeam.node import Node
 
 PROBES = '''
+import asyncio
+
 from hyperbeam import Device, Forbidden, Stream, key
 
 SEEN = []
@@ -75,6 +77,18 @@ class Probe(Device):
     @key
     async def plain(self, base, request):
         return 7
+
+    @key
+    async def fault(self, base, request):
+        raise RuntimeError("it is down\\nfor long")
+
+    @key
+    async def cancelled(self, base, request):
+        raise asyncio.CancelledError
+
+    @key
+    async def exits(self, base, request):
+        raise SystemExit(3)
 
     @key
     async def stream(self, base, request):
@@ -331,8 +345,28 @@ async def test_the_start_hook_runs_once(start_node: Any, probes: str) -> None:
 
 
 async def test_a_start_hook_that_refuses_ends_the_start(start_node: Any, probes: str) -> None:
-    with pytest.raises(ConfigError, match="hook start: not today"):
+    with pytest.raises(ConfigError, match=r"hook start, probe@1\.0/refuse: not today"):
         await start_node(hooks__start=call("refuse"), device_path=[probes])
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("fault", "RuntimeError: it is down"),
+        ("cancelled", "CancelledError"),
+        ("exits", "SystemExit"),
+        ("plain", "does not work"),
+        ("status", "slow down"),
+    ],
+)
+async def test_a_start_hook_that_fails_is_named(
+    start_node: Any, probes: str, key: str, said: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        await start_node(hooks__start=["probe@1.0/see", call(key)], device_path=[probes])
+    assert caught.value.detail.startswith(f"the hook start, probe@1.0/{key}: ")
+    assert said in caught.value.detail
+    assert "\n" not in caught.value.detail
 
 
 @pytest.mark.parametrize(
