@@ -162,7 +162,7 @@ class Node:
         try:
             self.store.open()
             if self.role != "worker":
-                self._check_open()
+                self._check_open(self.config)
                 self.access.restore()
                 await self.server.bind()  # before an identity is made for nothing
             self.keys.open()
@@ -284,7 +284,10 @@ class Node:
         self._take_routes(table)
 
     def check_config(self, config: Config) -> None:
-        """Raises ConfigError for a section that its device cannot read."""
+        """Raises ConfigError for what the node could not start with: a section that its device
+        cannot read, topics that nothing logs under, access for anybody by oversight."""
+        self._check_open(config)
+        log_output.check(config.print)
         for name in self.devices:
             registry.section(config, self._found[name])
 
@@ -343,10 +346,10 @@ class Node:
         fields = {n.decode("latin-1").lower(): v.decode("latin-1") for n, v in response.headers}
         return response.status, fields, body
 
-    def _check_open(self) -> None:
+    def _check_open(self, config: Config) -> None:
         """Refuse to be open to others by oversight."""
-        host, access = self.config.http.host, self.config.access
-        if not (is_loopback(host) or access.open or self.access.required):
+        host, access = config.http.host, config.access
+        if not (is_loopback(host) or access.open or self.access.requires(access)):
             raise ConfigError(
                 f"host {host} can be reached from other machines, and anybody may use this node: "
                 "make an API key (`hyperbeam keys add NAME`), or say that this is meant: "

@@ -102,7 +102,11 @@ class Access:
     @property
     def required(self) -> bool:
         """Whether requests need a key now."""
-        wanted = self._config.required
+        return self.requires(self._config)
+
+    def requires(self, config: AccessConfig) -> bool:
+        """Whether requests would need a key now by these settings."""
+        wanted = config.required
         if wanted != "auto":
             return wanted == "always"
         now = time.monotonic()

@@ -82,8 +82,11 @@ def set_(url: str, settings: tuple[str, ...], file: str, node: str | None) -> No
         if not equals or not name:
             raise ConfigError(f"{setting}: write it as NAME=VALUE")
         wanted[name] = _value(text)
-    for name in _order(url, INFO, wanted, file, node)["changed"]:
+    changed = _order(url, INFO, wanted, file, node)["changed"]
+    for name in changed:
         click.echo(f"changed {name}")
+    if not changed:
+        click.echo("nothing to change: it is so already")
 
 
 @operator.command()

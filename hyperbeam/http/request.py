@@ -32,9 +32,9 @@ def build(scope: Scope, body: bytes, proxies: Proxies | None = None) -> Message:
     Headers that describe the connection are left out, `content-length` too where nothing is
     signed; credentials stand only under `priv["headers"]`. A header can set neither of the keys
     named above nor a private one. `priv["client"]` is the peer's address, or what trusted
-    `proxies` say it is, `priv["target"]` the path as it was sent, `priv["path-header"]` and
-    `priv["body-header"]` are headers of these names, `priv["request-headers"]` the names that
-    came from the head.
+    `proxies` say it is, `priv["target"]` the path as it was sent, `priv["host"]` the Host header,
+    `priv["path-header"]` and `priv["body-header"]` are headers of these names,
+    `priv["request-headers"]` the names that came from the head.
     """
     headers: dict[str, str] = {}
     credentials: dict[str, str] = {}
@@ -70,6 +70,7 @@ def build(scope: Scope, body: bytes, proxies: Proxies | None = None) -> Message:
         "client": peer if proxies is None else proxies.client(peer, headers),
         "request-headers": frozenset((*headers, BUNDLE)),
         "target": target,
+        "host": message.get("host", ""),
     }
     if said:
         message["priv"].update(said)

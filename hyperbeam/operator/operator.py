@@ -17,6 +17,7 @@ import msgspec
 from .. import commitments
 from ..errors import BadRequest, ConfigError, Forbidden, HyperbeamError
 from ..message import Message, is_id
+from ..registry import section_names
 from ..routing import routes_file
 from . import orders, settings, state
 from .orders import Order
@@ -182,7 +183,14 @@ class Operator:
 
     async def _claim(self, order: Order) -> None:
         if self.token is None:
-            raise Forbidden("this node has an operator", error="claimed")
+            told = f"this node has an operator, {self.address}"
+            if not self.address:
+                told = "this node's settings are permanent, and it has no operator"
+            elif order.by == self.address:
+                told = f"you are this node's operator already, {order.by}"
+            else:
+                told += f", and this is signed by {order.by}"
+            raise Forbidden(told, error="claimed")
         given = order.keys.get("token")
         if not isinstance(given, str) or not hmac.compare_digest(_hashed(given), self._hash):
             raise Forbidden(
@@ -199,14 +207,18 @@ class Operator:
         initialized = wanted.pop("initialized", None)
         if initialized not in (None, PERMANENT):
             raise BadRequest(f"initialized can only become {PERMANENT!r}", param="initialized")
-        changed = settings.flattened(wanted, self._changeable())
+        changed = settings.flattened(wanted, self._changeable(), self._known())
         before = self._state
         kept = {**before.settings, **changed}
         try:
             config = settings.overlaid(self._node.config, changed)
+            settings.check(config, changed, order.host)
             self._node.check_config(config)
         except ConfigError as error:
             raise BadRequest(error.detail, error="bad_setting") from None
+        same = config == self._node.config and changed.keys() <= before.settings.keys()
+        if same and initialized is None:
+            return []
         words = {**changed, **({} if initialized is None else {"initialized": PERMANENT})}
         permanent = before.permanent or initialized is not None
         await self._record(order, "change", words, settings=kept, permanent=permanent)
@@ -218,7 +230,7 @@ class Operator:
                 if isinstance(error, ConfigError):
                     raise BadRequest(error.detail, error="bad_setting") from None
                 raise
-        log.info("the operator has changed %s", ", ".join(words) or "nothing")
+        log.info("the operator has changed %s", ", ".join(words))
         return list(words)
 
     async def _add_route(self, order: Order) -> int:
@@ -292,6 +304,16 @@ class Operator:
             if device.changeable
         }
         return settings.changeable(sections)
+
+    def _known(self) -> set[str]:
+        """The dotted names of the devices' settings."""
+        return {
+            f"{section}.{field.name}"
+            for name, device in self._node.devices.items()
+            if device.Config is not None
+            for section in section_names(name)
+            for field in msgspec.structs.fields(device.Config)
+        }
 
     @property
     def _permanent(self) -> bool:

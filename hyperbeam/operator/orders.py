@@ -44,12 +44,14 @@ _NOT_ORDERED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`by`: the address of who signed it. `time` in milliseconds. `keys`: what is ordered."""
+    """`by`: the address of who signed it. `time` in milliseconds. `keys`: what is ordered.
+    `host`: the name that it asked the node under."""
 
     by: str
     time: int
     nonce: str
     keys: Message
+    host: str = ""
 
 
 def signature_by(request: Message, address: str | None) -> dict[str, Any]:
@@ -60,11 +62,13 @@ def signature_by(request: Message, address: str | None) -> dict[str, Any]:
         if address in (None, one["by"]):
             signature: dict[str, Any] = one
             return signature
-    who = "the node's operator" if address else "a key"
-    raise Forbidden(
-        f"this has to be signed by {who} (RFC 9421); `hyperbeam operator` does that",
-        error="not_the_operator",
-    )
+    if address and found:
+        signers = ", ".join(dict.fromkeys(one["by"] for one in found))
+        told = f"this is signed by {signers[:200]}, and the node's operator is {address}"
+    else:
+        who = f"the node's operator, {address}," if address else "a key"
+        told = f"this has to be signed by {who} (RFC 9421); `hyperbeam operator` does that"
+    raise Forbidden(told, error="not_the_operator")
 
 
 def read(request: Message, address: str | None, node: str) -> Order:
@@ -106,7 +110,7 @@ def read(request: Message, address: str | None, node: str) -> Order:
     nonce = keys.pop("nonce", None) or signature["nonce"]
     if not isinstance(nonce, str) or not 0 < len(nonce) <= MAX_NONCE:
         raise BadRequest(f"an order has a nonce of 1 to {MAX_NONCE} characters", param="nonce")
-    return Order(signature["by"], at, str(nonce), keys)
+    return Order(signature["by"], at, str(nonce), keys, request["priv"].get("host", ""))
 
 
 def _of_body(request: Message) -> Message:

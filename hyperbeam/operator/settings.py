@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..config import Config, convert, from_text
-from ..errors import BadRequest, Forbidden
+from ..config import KERNEL_KEYS, Config, convert, from_text
+from ..errors import BadRequest, Forbidden, HyperbeamError
 from ..home import home_of
+from ..http.hosts import Hosts, host_name, is_loopback
 from ..message import Message
 from . import state
 
@@ -32,6 +34,13 @@ _OPEN: Mapping[str, frozenset[str]] = {
     "log": frozenset({"access", "format", "level"}),
 }
 _ALONE = frozenset({"print"})
+_LEAST: Mapping[str, float] = {
+    "http.body_limit": 4096,
+    "http.body_timeout": 1,
+    "http.header_timeout": 1,
+    "http.send_timeout": 1,
+}
+"""What an order itself needs: with less, none could take it back."""
 
 
 def changeable(sections: Mapping[str, frozenset[str]]) -> list[str]:
@@ -53,15 +62,14 @@ def values(config: Config, names: list[str], devices: Mapping[str, Device]) -> d
     return found
 
 
-def flattened(wanted: Message, names: list[str]) -> dict[str, Any]:
-    """What is wanted by dotted name. Raises BadRequest or Forbidden naming what may not change."""
+def flattened(wanted: Message, names: list[str], known: Collection[str] = ()) -> dict[str, Any]:
+    """What is wanted by dotted name. `known` are all settings of devices. Raises Forbidden naming
+    what may not change, BadRequest for what there is not."""
     found: dict[str, Any] = {}
-    known = {*Config.__struct_fields__} - {"sections", "file"}
     for name, value in _flat(wanted):
         if name not in names:
-            section = name.partition(".")[0]
             may = f"these may change over HTTP: {', '.join(names)}"
-            if section in known or any(one.startswith(f"{section}.") for one in names):
+            if name in known or _is_of_kernel(name):
                 told = f"{name[:100]} is set in hyperbeam.toml alone; {may}"
                 raise Forbidden(told, param=name[:100])
             raise BadRequest(f"there is no setting {name[:100]!r}; {may}", param=name[:100])
@@ -86,6 +94,33 @@ def overlaid(config: Config, settings: Mapping[str, Any]) -> Config:
                 section: {**values["sections"].get(section, {}), name: value},
             }
     return convert(values, Config, "the operator's settings")
+
+
+def check(config: Config, changed: Iterable[str], host: str) -> None:
+    """Raises BadRequest where the settings `changed` have `config` take no more orders that come
+    under the name `host`."""
+    for name in changed:
+        section, _, field = name.partition(".")
+        value: Any = getattr(config.http, field) if section == "http" else None
+        if isinstance(value, float) and not math.isfinite(value):
+            raise BadRequest(f"{name} is a finite number", param=name, error="bad_setting")
+        if name in _LEAST and value < _LEAST[name]:
+            raise BadRequest(
+                f"{name} is at least {_LEAST[name]} over HTTP: with less the node would take no "
+                "order any more",
+                param=name,
+                error="bad_setting",
+            )
+        if name == "http.hosts" and host and is_loopback(config.http.host):
+            try:
+                Hosts(config.http.hosts).check(host)
+            except HyperbeamError:
+                raise BadRequest(
+                    f"http.hosts has to keep {host_name(host)[:200]!r}: this order came under that "
+                    "name, and the next one would be refused",
+                    param=name,
+                    error="bad_setting",
+                ) from None
 
 
 def with_orders(config: Config) -> Config:
@@ -113,9 +148,19 @@ def _plain(name: str, value: Any) -> Any:
     raise BadRequest(f"{name} cannot be such a value", param=name, error="bad_setting")
 
 
+def _is_of_kernel(name: str) -> bool:
+    section, dot, field = name.partition(".")
+    if section not in KERNEL_KEYS:
+        return False
+    place = getattr(Config(), section)
+    if isinstance(place, msgspec.Struct):
+        return field in place.__struct_fields__
+    return not dot or isinstance(place, dict)
+
+
 def _flat(wanted: Message) -> Iterator[tuple[str, Any]]:
     for name, value in wanted.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value:
             for inner, own in value.items():
                 yield f"{name}.{inner.replace('-', '_')}", own
         else:

@@ -38,7 +38,7 @@ def test_the_page(tmp_path: Path, workers: int) -> None:
     assert "has no operator" in refused.stderr
     assert "not the token" in run(CLAIM.replace("TOKEN", "0" * 32), node, tmp_path).stderr
     assert shell(CLAIM.replace("TOKEN", token), node, tmp_path) == f"operator {address}\n"
-    assert "has an operator" in run(CLAIM.replace("TOKEN", token), node, tmp_path).stderr
+    assert "operator already" in run(CLAIM.replace("TOKEN", token), node, tmp_path).stderr
     said = shell(SETTINGS, node, tmp_path)
     assert 'log.level = "info"' in said
     assert said.endswith("changed log.level\nchanged http.cors\n")

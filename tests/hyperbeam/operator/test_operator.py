@@ -10,8 +10,9 @@ import pytest
 
 from hyperbeam import ConfigError, HyperbeamError
 from hyperbeam.commitments import committers, verify
+from hyperbeam.config import load
 from hyperbeam.node import Node
-from hyperbeam.operator import orders
+from hyperbeam.operator import orders, with_orders
 from hyperbeam.operator.operator import Operator
 from hyperbeam.operator.signing import signed
 
@@ -78,10 +79,13 @@ async def test_what_is_changed_counts_at_once_and_is_kept(node: Node, me: OneHan
     [
         ({"log.level": "loud"}, 400),
         ({"http.body_limit": 0}, 400),
-        ({"http.cors": {"a": 1}}, 403),
+        ({"http.cors": {"a": 1}}, 400),
         ({"nonsense": 1}, 400),
         ({"device_path": ["/tmp"]}, 403),
-        ({"inference.model": "x"}, 400),
+        ({"inference.model": "x"}, 403),
+        ({"faff": {"allow": ["x"]}}, 403),
+        ({"hooks": {}}, 403),
+        ({"print": ["nonsense"]}, 400),
         ({"http.port": 1}, 403),
         ({"operator": OTHER.address}, 403),
         ({"home": "/"}, 403),
@@ -96,6 +100,102 @@ async def test_all_or_nothing(node: Node, me: OneHand, keys: dict[str, Any], sta
     assert node.config == before
     assert node.operator.history == []
     assert kept(node)["settings"] == {}
+
+
+LARGE = [0, 1e-300, 1, 4095, 4096, 1e308, 2**62, 10**30, "1", "", "nan", "inf", None]
+SETTINGS = [
+    ("access.open", [False]),
+    ("access.required", ["always", "never"]),
+    ("http.body_limit", LARGE),
+    ("http.body_timeout", LARGE),
+    ("http.cors", [[], [""], ["\x00"], "null"]),
+    ("http.header_timeout", LARGE),
+    ("http.hosts", [[], ["other.example"], [""], ["node.example"]]),
+    ("http.keep_alive_comment", LARGE),
+    ("http.send_timeout", LARGE),
+    ("log.access", [True]),
+    ("log.format", ["json"]),
+    ("log.level", ["error"]),
+    ("cache.writers", ["all"]),
+    ("print", [["nonsense"], ["all"], [""], "all,,"]),
+]
+
+
+@pytest.mark.parametrize(("name", "values"), SETTINGS)
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+async def test_no_order_is_the_last(
+    start_node: StartNode, table: Path, host: str, name: str, values: list[Any]
+) -> None:
+    """Whatever an order changes, the next one is taken, also after a restart."""
+    given = {
+        "home": str(table.parent / "kept"),
+        "http.host": host,
+        "http.hosts": ["node.example"],
+        "access.open": True,
+        "operator": ME.address,
+        "routes": str(table),
+    }
+    node = await start_node(**{key.replace(".", "__"): value for key, value in given.items()})
+    flags = {**given, "http.port": 0}
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{node.server.port}") as client:
+
+        async def order(keys: dict[str, Any]) -> httpx.Response:
+            headers, body = signed(INFO, keys, node.identity.address, ME)
+            return await client.post(
+                INFO, headers={**headers, "host": "node.example"}, content=body
+            )
+
+        for value in values:
+            reply = await order({name: value})
+            assert reply.status_code in (200, 400), reply.text
+            assert (await order({})).status_code == 200, value
+            later = with_orders(load(environment={}, flags=flags))
+            Node(later).check_config(later)
+        assert set(dict(SETTINGS)) == set((await order({})).json()["settings"])
+
+
+@pytest.mark.parametrize("name", ["body_limit", "body_timeout", "header_timeout", "send_timeout"])
+async def test_a_limit_that_no_order_is_within_is_refused_with_the_reason(
+    node: Node, me: OneHand, name: str
+) -> None:
+    reply = await me.order(INFO, {f"http.{name}": 0.5 if "timeout" in name else 1})
+    assert reply.status_code == 400
+    assert f"http.{name} is at least" in reply.json()["body"]
+    assert node.operator.history == []
+
+
+async def test_a_node_that_could_not_start_again_is_not_made(
+    start_node: StartNode, table: Path
+) -> None:
+    node = await start_node(
+        operator=ME.address, routes=str(table), http__host="0.0.0.0", access__open=True
+    )
+    reply = await OneHand(node, ME).order(INFO, {"access.open": False})
+    assert reply.status_code == 400
+    assert "anybody may use this node" in reply.json()["body"]
+    both = {"access.open": False, "access.required": "always"}
+    assert (await OneHand(node, ME).order(INFO, both)).status_code == 200
+
+
+async def test_an_order_that_changes_nothing_leaves_no_trace(node: Node, me: OneHand) -> None:
+    await me.order(INFO, {"log.access": True, "http.cors": ["https://a.example"]})
+    before = kept(node)
+    for keys in ({"log.access": True}, {"log": {"access": True}, "http.cors": "https://a.example"}):
+        reply = await me.order(INFO, keys)
+        assert (reply.status_code, reply.json()["changed"]) == (200, [])
+    assert kept(node)["history"] == before["history"]
+    assert kept(node)["settings"] == before["settings"]
+    # What the files have too is kept from now on, whatever they have later.
+    assert (await me.order(INFO, {"log.level": "info"})).json()["changed"] == ["log.level"]
+
+
+async def test_refusals_name_both_keys(node: Node, me: OneHand) -> None:
+    for path, keys in ((INFO, {}), (CLAIM, {"token": ""})):
+        told = (await OneHand(node, OTHER).order(path, keys)).json()["body"]
+        assert OTHER.address in told
+        assert ME.address in told
+    told = (await me.order(CLAIM, {"token": ""})).json()["body"]
+    assert told == f"you are this node's operator already, {ME.address}"
 
 
 async def test_an_order_is_taken_once(node: Node, me: OneHand, start_node: StartNode) -> None:

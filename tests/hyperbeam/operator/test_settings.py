@@ -42,16 +42,36 @@ def test_only_what_reaches_nothing_else_can_change() -> None:
     assert not set(UNSAFE) & set(NAMES)
 
 
-@pytest.mark.parametrize("name", [*UNSAFE[:-1], "cache", "log", "cache.else", "log.level.deep"])
+@pytest.mark.parametrize("name", [*UNSAFE, "hooks.request"])
 def test_what_is_set_in_the_file_alone(name: str) -> None:
-    with pytest.raises(Forbidden, match="may change over HTTP"):
-        settings.flattened({name: "x"}, NAMES)
+    for value in ("x", {}, []):
+        with pytest.raises(Forbidden, match=f"{name} is set in hyperbeam.toml alone"):
+            settings.flattened({name: value}, NAMES, {"inference.backend"})
 
 
-@pytest.mark.parametrize("name", ["", ".", "nonsense", "nonsense.a", "inference.backend", "\ud800"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "nonsense",
+        "nonsense.a",
+        "inference.nonsense",
+        "\ud800",
+        "cache",
+        "log",
+        "cache.else",
+        "log.level.deep",
+        "http.prot",
+        "home.a",
+        "sections",
+        "file",
+    ],
+)
 def test_what_is_no_setting(name: str) -> None:
-    with pytest.raises(BadRequest):
-        settings.flattened({name: "x"}, NAMES)
+    for value in ("x", {}):
+        with pytest.raises(BadRequest, match="there is no setting"):
+            settings.flattened({name: value}, NAMES, {"inference.backend"})
 
 
 def test_a_long_name_is_not_told_back_whole() -> None:
