@@ -9,6 +9,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -236,8 +237,9 @@ class Operator:
     async def _add_route(self, order: Order) -> int:
         self._check_open()
         try:
+            config = self._node.config
             table, path, write, restore = await asyncio.to_thread(
-                appended, routes_file(self._node.config), order.keys
+                partial(appended, named=bool(config.routes)), routes_file(config), order.keys
             )
             self._node.check_routes(table)
         except ConfigError as error:

@@ -22,17 +22,19 @@ _MAX = 64 * 1024
 Write = Callable[[], None]
 
 
-def appended(path: Path, route: Message) -> tuple[RouteTable, Path, Write, Write]:
+def appended(
+    path: Path, route: Message, *, named: bool = True
+) -> tuple[RouteTable, Path, Write, Write]:
     """The table of the file `path` with `route` behind the others, what writes it there, and what
-    writes there again what there was.
+    writes there again what there was. `named`: whether the configuration names the file.
 
     Raises BadRequest or ConfigError for a route that cannot be read, Forbidden for what is set in
     the file alone, 409 where the table is no file of the operator's.
     """
-    if path.is_relative_to(Path(__file__).parents[1]):
+    if _is_of_software(path.resolve(), named=named):
         raise HyperbeamError(
-            "this node runs with the table that comes with the software: give it its own by "
-            "`routes` in hyperbeam.toml or --routes FILE",
+            f"this node runs with the table that comes with the software, {path}: give it its own "
+            "by `routes` in hyperbeam.toml or --routes FILE",
             status=409,
             error="no_route_file",
         )
@@ -49,6 +51,12 @@ def appended(path: Path, route: Message) -> tuple[RouteTable, Path, Write, Write
     table = parse_routes(text, str(path))
     file = path.resolve()  # a link to it stays one
     return table, path, lambda: _write(file, text), lambda: _write(file, before)
+
+
+def _is_of_software(file: Path, *, named: bool) -> bool:
+    package = Path(__file__).resolve().parents[1]
+    shipped = file.parent / package.name / "routing" / "routes.toml"
+    return file.is_relative_to(package) or (not named and shipped.is_file())
 
 
 def _write(path: Path, text: str) -> None:

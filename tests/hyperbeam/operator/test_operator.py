@@ -15,8 +15,10 @@ from hyperbeam.node import Node
 from hyperbeam.operator import orders, with_orders
 from hyperbeam.operator.operator import Operator
 from hyperbeam.operator.signing import signed
+from hyperbeam.routing import routes_file
 
 from ..conftest import StartNode
+from .conftest import TABLE
 from .support import CLAIM, INFO, ME, OTHER, ROUTES, OneHand, refused, request
 
 COMMIT = "/~message@1.0&a=1&b=two/commit"
@@ -341,6 +343,28 @@ async def test_routes_are_added_by_the_operator(node: Node, me: OneHand, table: 
         assert (await me.order(ROUTES, bad)).status_code == 400
     assert await asyncio.to_thread(table.read_text) == before
     assert len(node.routes.routes) == 2
+
+
+@pytest.mark.parametrize("checkout", [True, False])
+async def test_no_route_is_added_to_a_table_that_nobody_named(
+    start_node: StartNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkout: bool
+) -> None:
+    """In the working folder is an own table, or there is none and the checkout's counts."""
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "routes.toml"
+    if not checkout:
+        own.write_text(TABLE)
+    node = await start_node(operator=ME.address)
+    used = routes_file(node.config)
+    before = used.read_bytes()
+    try:
+        reply = await OneHand(node, ME).order(ROUTES, {"template": "/y", "node": "http://h"})
+        after = used.read_bytes()
+    finally:
+        used.write_bytes(before)
+    assert reply.status_code == (409 if checkout else 200), reply.text
+    assert (after == before) is checkout
+    assert len(node.operator.history) == (0 if checkout else 1)
 
 
 async def test_pages_of_others_do_not_read_what_orders_get(node: Node, me: OneHand) -> None:

@@ -133,6 +133,26 @@ def test_the_table_of_the_software_is_nobodys_to_change() -> None:
     assert caught.value.status == 409
 
 
+def test_a_link_to_the_table_of_the_software(tmp_path: Path) -> None:
+    link = tmp_path / "routes.toml"
+    link.symlink_to(Path(hyperbeam.__file__).parent / "routing" / "routes.toml")
+    with pytest.raises(HyperbeamError, match="comes with the software"):
+        routes.appended(link, {"template": "/y/.*", "node": NODE})
+
+
+def test_the_table_of_a_checkout_is_written_where_it_is_named(tmp_path: Path, table: Path) -> None:
+    shipped = tmp_path / "hyperbeam" / "routing" / "routes.toml"
+    shipped.parent.mkdir(parents=True)
+    shipped.write_text(TABLE)
+    route = {"template": "/y/.*", "node": NODE}
+    with pytest.raises(HyperbeamError, match="comes with the software"):
+        routes.appended(table, route, named=False)
+    _, path, write, _ = routes.appended(table, route)
+    write()
+    assert path == table
+    assert "/y/.*" in table.read_text()
+
+
 def test_a_table_that_is_gone(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         routes.appended(tmp_path / "none.toml", {"template": "/y/.*", "node": NODE})
