@@ -462,7 +462,9 @@ def _addresses(nodes: Sequence[str]) -> Sequence[str]:
         try:
             parse_url(node)
         except HyperbeamError as error:
-            raise ConfigError(f"[store] remotes: {node!r}: {error.detail}") from None
+            raise ConfigError(f"[store] remotes: {error.detail}") from None
+        if "?" in node:
+            raise ConfigError(f"[store] remotes: {node!r} has a query: name the node alone")
     return nodes
 
 

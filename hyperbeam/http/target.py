@@ -26,6 +26,8 @@ _OWN = frozenset(
 _METHOD = re.compile(r"[A-Z][A-Z-]{0,31}\Z")
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _URL = re.compile(r"[!-~]+\Z")
+_SCHEMES = frozenset({"http", "https", "http+unix"})
+_USER = re.compile(r"//[^/?#]*@")
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -48,26 +50,35 @@ def parse_url(url: str) -> tuple[Origin, bytes, bytes]:
         parts = urlsplit(url)
         port = parts.port if parts.scheme != "http+unix" else None
     except ValueError:
-        raise BadRequest(f"{url[:200]!r} is not a URL") from None
+        raise BadRequest(f"{_shown(url)} is not a URL") from None
+    if parts.scheme not in _SCHEMES:
+        raise BadRequest(f"{_shown(url)} does not begin with http://, https:// or http+unix://")
+    if parts.scheme != "http+unix" and "@" in parts.netloc:
+        raise BadRequest(f"{_shown(url)} has a user or password in it, which cannot be sent")
     target = parts.path or "/"
     if parts.query:
         target = f"{target}?{parts.query}"
     if not _URL.match(url) or not target.startswith("/") or parts.fragment:
-        raise BadRequest(f"{url[:200]!r} has a path or query that cannot be sent")
+        raise BadRequest(f"{_shown(url)} has a path or query that cannot be sent")
     if parts.scheme == "http+unix":
         path = unquote(parts.netloc)
         if not path.startswith("/") or "\0" in path:
-            raise BadRequest(f"{url[:200]!r} does not name a unix socket")
+            raise BadRequest(f"{_shown(url)} does not name a unix socket")
         return Origin(False, "localhost", 0, path), b"localhost", target.encode("ascii")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-        raise BadRequest(f"{url[:200]!r} is not an http, https or http+unix URL")
+    if not parts.hostname:
+        raise BadRequest(f"{_shown(url)} names no host")
     secure = parts.scheme == "https"
     try:
         host = parts.netloc.encode("ascii")
     except UnicodeEncodeError:
-        raise BadRequest(f"{url[:200]!r} has a host name that is not ASCII") from None
+        raise BadRequest(f"{_shown(url)} has a host name that is not ASCII") from None
     origin = Origin(secure, parts.hostname, port or (443 if secure else 80))
     return origin, host, target.encode("ascii")
+
+
+def _shown(url: str) -> str:
+    """`url` for a message: no user, no password."""
+    return repr(_USER.sub("//", url)[:200])
 
 
 def request_head(

@@ -110,10 +110,28 @@ async def silent() -> AsyncIterator[str]:
         server.close()
 
 
-@pytest.mark.parametrize("remote", ["ftp://x", "nonsense"])
-async def test_an_address_that_is_none_is_said(start_node: Any, remote: str) -> None:
-    with pytest.raises(ConfigError, match="remotes"):
+@pytest.mark.parametrize(
+    ("remote", "said"),
+    [
+        ("ftp://x", "'ftp://x' does not begin with http://, https:// or http+unix://"),
+        ("nonsense", "'nonsense' does not begin with http://, https:// or http+unix://"),
+        ("localhost:1", "'localhost:1' does not begin with http://, https:// or http+unix://"),
+        ("", "'' does not begin with http://, https:// or http+unix://"),
+        ("http://", "'http://' names no host"),
+        ("http://u:p@127.0.0.1:1", "'http://127.0.0.1:1' has a user or password in it"),
+        ("http://u:p@127.0.0.1:x", "'http://127.0.0.1:x' is not a URL"),
+        ("http://127.0.0.1:1/path?x=1", "'http://127.0.0.1:1/path?x=1' has a query"),
+        ("http://127.0.0.1:1?", "'http://127.0.0.1:1?' has a query"),
+        ("http://127.0.0.1:1/#x", "has a path or query that cannot be sent"),
+        ("http://127.0.0.1:1/a b", "has a path or query that cannot be sent"),
+    ],
+)
+async def test_an_address_that_is_none_is_said(start_node: Any, remote: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
         await start_node(store__remotes=[remote])
+    assert caught.value.detail.startswith("[store] remotes: ")
+    assert said in caught.value.detail
+    assert "u:p" not in caught.value.detail
 
 
 def remotes(*answers: Answer | Exception) -> tuple[Remotes, list[str]]:
