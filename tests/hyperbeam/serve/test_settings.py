@@ -1,6 +1,10 @@
+import re
+from pathlib import Path
+
+import msgspec
 import pytest
 
-from hyperbeam.config import Config, load
+from hyperbeam.config import KERNEL_KEYS, Config, load
 from hyperbeam.serve.settings import differences, merged
 
 
@@ -45,3 +49,19 @@ def test_a_section_that_is_new_or_gone_waits_where_it_is_fixed() -> None:
     with_it, without = config(inference__model="a"), config()
     assert merged(without, with_it, {"inference"}) == (without, ["inference.model"])
     assert merged(with_it, without, {"inference"}) == (with_it, ["inference.model"])
+
+
+def test_the_page_names_what_takes_a_restart() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "workers.md").read_text()
+    said = page.partition("Some take a restart")[2].partition("\n\n")[0]
+    named = set(re.findall(r"`([^`]+)`", said))
+    old = config()
+    for name in KERNEL_KEYS:
+        value = getattr(old, name)
+        fields = value.__struct_fields__ if isinstance(value, msgspec.Struct) else ()
+        for field in fields or ("",):
+            inner = msgspec.structs.replace(value, **{field: object()}) if field else object()
+            new = msgspec.structs.replace(old, **{name: inner})
+            dotted = f"{name}.{field}" if field else name
+            waits = merged(old, new, ())[1] == [dotted]
+            assert waits == bool({name, dotted} & named), dotted
