@@ -42,6 +42,9 @@ def test_the_page(tmp_path: Path, workers: int) -> None:
     said = shell(SETTINGS, node, tmp_path)
     assert 'log.level = "info"' in said
     assert said.endswith("changed log.level\nchanged http.cors\n")
+    assert shell(SETTINGS, node, tmp_path).endswith("\nnothing to change: it is so already\n")
+    other = SETTINGS.replace("log.level=debug", "inference.backend=none")
+    assert "inference.backend is set in hyperbeam.toml alone" in run(other, node, tmp_path).stderr
     shell(ROUTE, node, tmp_path)
 
     key = read_key(str(tmp_path / "operator.pem"))
