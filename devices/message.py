@@ -104,12 +104,17 @@ class MessageDevice(Device):
     async def id(self, base: Any, request: Message) -> str:
         """The message's id (43 characters); of text or bytes their SHA-256.
 
-        `committers`: whose commitments are in it, a list of addresses or `all`; without it none.
+        `committers`: whose commitments are in it, a list of addresses or `all`; without it none,
+        and of a message that names itself by an HMAC that holds, that name.
         """
         if isinstance(base, (str, bytes)):
             data = base.encode() if isinstance(base, str) else base
             return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-        return commitments.message_id(_as_message(base), _wanted(request) or "none")
+        message, wanted = _as_message(base), _wanted(request)
+        if wanted in (None, "none"):
+            named = commitments.named_id(_with_path(message, request))
+            return commitments.unsigned_id(message) if named is None else named
+        return commitments.message_id(message, wanted)
 
     @key
     async def committers(self, base: Any, request: Message) -> list[str]:

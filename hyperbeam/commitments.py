@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import hmac
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -73,6 +74,21 @@ def commitments(message: Message) -> Mapping[str, Message]:
     if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
         return {}
     return found
+
+
+def named_id(message: Message) -> str | None:
+    """The id that the message's HMAC gives it, where there is one and it holds: upstream's id of a
+    message without its signers."""
+    macs = [
+        id
+        for id, one in commitments(message).items()
+        if one.get("type") == HMAC and one.get("committer") is None
+    ]
+    if len(macs) == 1:
+        with contextlib.suppress(BadSignature):
+            verify(message, macs)
+            return macs[0]
+    return None
 
 
 def pinned(message: Message) -> Message:

@@ -51,15 +51,14 @@ class PublicKey:
 
     @classmethod
     def of(cls, alg: str, keyid: str) -> PublicKey | None:
-        """The key itself, where `keyid` is one in base64 (of RSA also in base64url, as Arweave's
-        JavaScript clients write it); None for any other way to name one.
+        """The key itself, where `keyid` is one in base64 or base64url, padded or not; None for any
+        other way to name one.
 
         `alg` may be empty: the size of the key says which it is.
         """
         try:
             text = keyid.encode("ascii")
-            if len(text) >= _MODULUS.start:
-                text = text.translate(_STANDARD) + b"=" * (-len(text) % 4)
+            text = text.translate(_STANDARD) + b"=" * (-len(text) % 4)
             key = base64.b64decode(text, validate=True)
         except (binascii.Error, UnicodeEncodeError):
             return None

@@ -2,7 +2,8 @@
 
 Written: keys sorted, no spaces, bytes as text where they are UTF-8 and else in base64url
 without padding (JSON cannot tell it from text), an Atom as text, a Link as `"key+link": id`.
-Read: RFC 8259 and no more: no NaN, no infinity, no key twice, no half surrogate pairs.
+Read: RFC 8259 and no more: no NaN, no infinity, no key twice, no half surrogate pairs. Texts
+that `ao-types` beside them gives a type are of that type: so upstream writes messages.
 Source: RFC 8259; upstream dev_codec_json.
 """
 
@@ -17,7 +18,9 @@ from ..errors import BadRequest
 from ..message import Link, is_private
 from .json_reader import MAX_DEPTH, parse
 from .room import check_room
-from .structured import LINK_SUFFIX
+from .structured import LINK_SUFFIX, typed
+
+_TYPES = b'"ao-types"'
 
 
 def encode(value: Any) -> bytes:
@@ -47,7 +50,18 @@ def decode(data: bytes) -> Any:
     Raises BadRequest with what is wrong and where, and TooLarge for over 200,000 items:
     those take seconds to read.
     """
-    return parse(data)
+    value = parse(data)
+    return _typed(value) if _TYPES in data else value
+
+
+def _typed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_typed(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    message = {name: _typed(item) for name, item in value.items()}
+    types = message.get("ao-types")
+    return typed(message) if isinstance(types, str) else message
 
 
 def _plain(value: Any, depth: int) -> Any:

@@ -248,6 +248,23 @@ def _decode_typed(name: str, kind: str, value: str | bytes) -> Any:
         raise BadRequest(f"{name[:64]!r}: {error.detail}") from None
 
 
+def typed(message: Message) -> Any:
+    """A message whose texts have the types that its `ao-types` says, or the list that it is."""
+    types = parse_types(message["ao-types"])
+    found: Message = {}
+    for name, value in message.items():
+        if name == "ao-types":
+            continue
+        key, kind = normalize_key(name), types.get(normalize_key(name))
+        if kind is not None and kind not in _EMPTY and isinstance(value, str):
+            value = _decode_typed(key, kind, value)
+        found[name] = value
+    for name, kind in types.items():
+        if kind in _EMPTY and name not in found and not is_private(name):
+            found[name] = _EMPTY[kind]()
+    return _as_list(found) if types.get(".") == "list" else found
+
+
 def _as_list(message: Message) -> list[Any]:
     try:
         return [message[str(number)] for number in range(1, len(message) + 1)]

@@ -12,7 +12,9 @@ from typing import Any
 
 from ..codecs import flat, httpsig, json, msgpack
 from ..codecs.httpsig import Apart
-from ..errors import BadRequest, HyperbeamError
+from ..codecs.siginfo import BadSignature
+from ..commitments import verify
+from ..errors import BadRequest, HyperbeamError, Unauthorized
 from ..message import Message, public
 from .request import BUNDLE
 
@@ -44,13 +46,14 @@ def as_it_is(request: Message) -> Apart:
 
 def decode(request: Message) -> Apart:
     """Raises BadRequest for types, parts and text that cannot be read, 415 for a codec that
-    requests cannot be written in."""
+    requests cannot be written in, Unauthorized for commitments in it that do not hold."""
     own = {name: request[name] for name in OF_REQUEST}
     usual = {"body": b"", BUNDLE: request[BUNDLE]}
     body = request["body"]
     codec = request.get(_CODEC, _HTTPSIG)
     if codec != _HTTPSIG:
         said = _read(codec, body)
+        _verify(said)
         return Apart({BUNDLE: request[BUNDLE], **said, **own}, frozenset(said) - OF_REQUEST, _CODEC)
     # The codec takes values as servers give them, which read a head as Latin-1.
     headers = {
@@ -85,6 +88,15 @@ def _read(codec: Any, body: bytes) -> Message:
     if not isinstance(said, dict):
         raise BadRequest(f"the body has to be a message in {codec}", param="body")
     return public(said)
+
+
+def _verify(said: Message) -> None:
+    if "commitments" not in said:
+        return
+    try:
+        verify(said)
+    except BadSignature as error:
+        raise Unauthorized(str(error), error="bad_signature") from None
 
 
 def _is_multipart(request: Message) -> bool:

@@ -11,7 +11,7 @@ import base64
 import contextlib
 import hashlib
 import time
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from enum import Enum, auto
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from ..codecs import siginfo, structured
 from ..codecs.fields import escape_name
 from ..codecs.httpsig import Apart, content_digest
 from ..codecs.siginfo import BadSignature, Signed
-from ..codecs.structured import LINK_SUFFIX, empty_keys, parse_types
+from ..codecs.structured import EMPTY_MESSAGE, LINK_SUFFIX, empty_keys, parse_types
 from ..commitments import (
     DEVICE,
     commitment_id,
@@ -39,7 +39,7 @@ from ..errors import BadRequest, Unauthorized
 from ..message import Link, Message
 from ..signers import PublicKey
 from .decoding import OF_REQUEST, as_it_is, decode
-from .request import INPUT
+from .request import BUNDLE, INPUT
 
 DIGEST = "content-digest"
 _TYPE = "content-type"
@@ -388,8 +388,18 @@ class _Components:
         said = self.request.get("ao-types")
         if not isinstance(said, str):
             return None
-        types = {name: kind for name, kind in parse_types(said).items() if name in names}
-        return ", ".join(f'{escape_name(name)}="{types[name]}"' for name in sorted(types))
+        types = parse_types(said)
+        others = types.keys() - names
+        # Upstream's client says of each request whether it wants what is nested in the reply.
+        if others - {BUNDLE} or types.get(BUNDLE, "atom") != "atom":
+            raise BadSignature(f"the types of {_list(others - {BUNDLE})} are not signed")
+        if said not in (_written(types), EMPTY_MESSAGE):
+            raise BadSignature("ao-types is not written as it was signed")
+        return _written({name: types[name] for name in types.keys() - others})
+
+
+def _written(types: Mapping[str, str]) -> str:
+    return ", ".join(f'{escape_name(name)}="{types[name]}"' for name in sorted(types))
 
 
 def _digest_of(body: bytes, said: object) -> str:

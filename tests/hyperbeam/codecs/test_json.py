@@ -119,3 +119,15 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         json.decode(data)
     except BadRequest as error:
         assert error.detail
+
+
+def test_what_upstream_writes_is_typed() -> None:
+    text = (
+        b'{"n":"7","a":"x","l":{"1":"1","ao-types":".=\\"list\\", 1=\\"integer\\""},'
+        b'"ao-types":"a=\\"atom\\", e=\\"empty-list\\", n=\\"integer\\""}'
+    )
+    assert json.decode(text) == {"n": 7, "a": Atom("x"), "l": [1], "e": []}
+    for wrong in (b'{"ao-types":"n=\\"integer\\"","n":"x"}', b'{"ao-types":".=\\"list\\"","a":1}'):
+        with pytest.raises(BadRequest):
+            json.decode(wrong)
+    assert json.decode(b'{"ao-types":1}') == {"ao-types": 1}

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from devices.httpsig import HttpsigDevice
 from hyperbeam import HyperbeamError, Message
-from hyperbeam.codecs import siginfo
+from hyperbeam.codecs import json, siginfo
+from hyperbeam.codecs import msgpack as packed
 from hyperbeam.codecs.httpsig import content_digest
 from hyperbeam.codecs.siginfo import Fields, Signed
-from hyperbeam.commitments import commit, message_id, verify
+from hyperbeam.commitments import commit, message_id, named_id, verify
 from hyperbeam.errors import Unauthorized
 from hyperbeam.http import request as requests
 from hyperbeam.http import signed
@@ -31,6 +32,11 @@ OVER_ALL = {
     "01": "xcrVMImaiLAI11QjDvodhB4L8mwVCrxhkv9OSao8NvU",
     "03": "nolMLHQVjOr40iRCzY7jAazHMgHZiARu37X6VEMDYEo",
     "07": "XQAy-m6-p5ABQA7JPTVHgAJMrwsFGpdWUZdfDggXG2k",
+}
+UNSIGNED = {
+    "01": "1sCX3bUsWnd6QkOWMrBTervlsS5kXY-rNtRwlzuxB7E",
+    "03": "NKRxtJ9itYAW8sV1_2BKSqMjEUGa5CU-lX7__3NPq1Y",
+    "07": "Zpxr3c4EtEEhBQ9S6zbxGmyMCeJk6YQvBGSYHEXNpCI",
 }
 SIGNER = Ed25519Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 DEVICE = HttpsigDevice(None)  # type: ignore[arg-type]
@@ -137,12 +143,28 @@ def test_types_of_signed_keys_are_signed() -> None:
     for wrong in (
         data.replace(b'n="integer", t', b'n="float", t'),
         data.replace(b', t="atom"', b""),
+        data.replace(b'ao-types: accept-bundle="atom"', b'ao-types: other="atom"'),
+        data.replace(b'ao-types: accept-bundle="atom"', b'ao-types: accept-bundle="binary"'),
     ):
         assert wrong != data
         with pytest.raises(Unauthorized):
             read(wrong)
-    more = data.replace(b'ao-types: accept-bundle="atom"', b'ao-types: other="atom"')
-    assert read(more)["n"] == 42
+    fewer = data.replace(b'ao-types: accept-bundle="atom", ', b"ao-types: ")
+    assert fewer != data
+    assert read(fewer)["n"] == 42
+
+
+def test_one_byte_of_types_that_is_changed_is_refused() -> None:
+    data = raw("03")
+    start = data.index(b"ao-types: ") + 10
+    for place in range(start, data.index(b"\r\n", start)):
+        for flip in (1, 32):
+            changed = bytearray(data)
+            changed[place] ^= flip
+            if changed[place] in b"\r\n":
+                continue
+            with pytest.raises(HyperbeamError):
+                read(bytes(changed))
 
 
 def test_another_path_query_or_key_is_not_what_was_signed() -> None:
@@ -416,3 +438,23 @@ def test_captured_requests_take_no_body_beside_what_is_signed() -> None:
         said = head + f"\r\ncodec-device: {codec}\r\n\r\n".encode()
         with pytest.raises(Unauthorized, match="the body is not signed"):
             read(said + body)
+
+
+@pytest.mark.parametrize("codec", ["json@1.0", "msgpack@1.0"])
+def test_commitments_of_a_message_in_the_body_hold_or_it_is_401(codec: str) -> None:
+    signed = commit({"hello": "world", "n": 1}, SIGNER)
+    encode = json.encode if codec == "json@1.0" else packed.encode
+    head = f"POST /~message@1.0/a HTTP/1.1\r\ncodec-device: {codec}\r\n\r\n".encode()
+    verify({key: value for key, value in read(head + encode(signed)).items() if key != "path"})
+    for changed in ({"hello": "evil"}, {"commitments": {"x": {}}}, {"commitments": "x"}):
+        with pytest.raises(Unauthorized):
+            read(head + encode({**signed, **changed}))
+
+
+def test_a_captured_request_has_the_listed_ids_as_a_message() -> None:
+    for number, unsigned in UNSIGNED.items():
+        message = DEVICE.decode(raw(number))
+        assert named_id(message) == unsigned
+        assert named_id({**message, "extra": "x"}) == unsigned
+        assert named_id({**message, "path": "x"}) is None
+        assert named_id({"hello": "world"}) is None
