@@ -44,6 +44,8 @@ FLUSH = 1.0
 IDLE = 10.0
 """Seconds that a server which another one replaces waits for kept connections' next request."""
 
+_NOT_HERE = frozenset({"CONNECT", "TRACE"})
+"""Methods whose 200 says more than that there is an answer: an open tunnel, an echo."""
 _VALUES = (dict, list, str, bytes, int, float, NoneType, Link)
 
 log = logging.getLogger("hyperbeam.http")
@@ -267,6 +269,12 @@ class Server:
             self._hosts.check(request.get("host"))
         if request["method"] == "OPTIONS":
             return preflight(request)
+        if request["method"] in _NOT_HERE:
+            raise HyperbeamError(
+                f"{request['method']} is nothing that this node does",
+                status=501,
+                error="not_implemented",
+            )
         result = await self.handler.handle(request)
         if not isinstance(result, Stream):
             if not isinstance(result, _VALUES):

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from time import monotonic
 from typing import Any
@@ -137,7 +137,20 @@ class Remotes:
 def _checked(name: str, value: Any) -> Any:
     if _id(value) == name or (isinstance(value, dict) and name in signed_ids(value)):
         return value
+    for items in _lists(value):
+        if list_id(items) == name:
+            return items
     raise BadGateway("what it sent has not that id", error="remote_store_lied")
+
+
+def _lists(value: Any) -> Iterator[list[Any]]:
+    """The lists that upstream may mean by a message: it gives one as a body, or by its numbers."""
+    if isinstance(value, dict):
+        if isinstance(value.get("body"), list):
+            yield value["body"]
+        numbers = [str(number) for number in range(1, len(value) + 1)]
+        if numbers and value.keys() == set(numbers):
+            yield [value[number] for number in numbers]
 
 
 def _id(value: Any) -> str:

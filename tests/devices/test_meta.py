@@ -1,3 +1,4 @@
+import asyncio
 from typing import Any
 
 import httpx
@@ -154,3 +155,11 @@ async def test_the_identity_is_told_nowhere(node: Node) -> None:
         reply = await fetch(node, f"/~meta@1.0/{path}", accept="application/json")
         assert pem not in reply.text
         assert "identity.key" not in reply.text
+
+
+@pytest.mark.parametrize("method", ["CONNECT", "TRACE"])
+async def test_methods_that_promise_more_are_501(node: Node, method: str) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.server.port)
+    writer.write(f"{method} /~message@1.0&a=1/a HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+    assert (await reader.readline()).startswith(b"HTTP/1.1 501 ")
+    writer.close()

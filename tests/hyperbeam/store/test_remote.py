@@ -9,11 +9,20 @@ import pytest
 
 from hyperbeam import BadGateway, ConfigError, NotFound, Unavailable
 from hyperbeam.codecs import httpsig, msgpack
-from hyperbeam.commitments import list_id, unsigned_id
+from hyperbeam.codecs.siginfo import Fields
+from hyperbeam.commitments import (
+    as_signed,
+    commit,
+    list_id,
+    message_id,
+    of_committers,
+    unsigned_id,
+)
 from hyperbeam.node import Node
 from hyperbeam.store import Remotes
 from hyperbeam.store.remote import MAX_ASKED
 from tests.hyperbeam.conftest import start_node
+from tests.hyperbeam.vectors import ed25519
 
 __all__ = ["start_node"]
 
@@ -108,6 +117,39 @@ async def silent() -> AsyncIterator[str]:
     finally:
         ended.set()
         server.close()
+
+
+@pytest.mark.parametrize("items", [[1, {"a": 1}], [[1, 2], ["x"]], ["a", "b"]])
+async def test_a_list_is_believed_in_the_forms_that_upstream_gives(items: list[Any]) -> None:
+    numbered = {str(number): item for number, item in enumerate(items, 1)}
+    for message in ({"body": items}, numbered):
+        headers, body = httpsig.encode(message, status=200)
+        answer = (200, headers, body)
+        source, _ = remotes((406, {}, b""), answer)
+        assert await source.fetch(list_id(items)) == items
+        source, _ = remotes((406, {}, b""), answer, (406, {}, b""), answer)
+        with pytest.raises(BadGateway):
+            await source.fetch(list_id([*items, "more"]))
+
+
+@pytest.mark.parametrize("signers", [1, 2])
+async def test_a_signed_message_is_believed_by_the_ids_of_its_signatures(signers: int) -> None:
+    signed: dict[str, Any] = {"a": 1, "in": {"b": "x"}}
+    for number in range(signers):
+        signed = commit(signed, ed25519(number))
+    packed = (200, {"content-type": "application/msgpack"}, msgpack.encode(signed))
+    written, body = httpsig.encode(signed, status=200)
+    fields = Fields()
+    for one in signed["commitments"].values():
+        fields.add(as_signed(signed, one))
+    answer = (200, {**written, **fields.headers()}, body)
+    for id in (message_id(signed, "all"), *of_committers(signed, "all")):
+        assert await remotes(packed)[0].fetch(id) == signed
+        found = await remotes((406, {}, b""), answer)[0].fetch(id)
+        assert message_id(found, "all") == message_id(signed, "all")
+    forged = (200, packed[1], msgpack.encode({**signed, "a": 2}))
+    with pytest.raises(BadGateway):
+        await remotes(forged, forged)[0].fetch(message_id(signed, "all"))
 
 
 @pytest.mark.parametrize(
