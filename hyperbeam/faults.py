@@ -186,7 +186,7 @@ class _Values:
     def _message(self, message: Message, depth: int) -> None:
         if self._begin(message, depth):
             return
-        cased = False
+        doubtful = False
         for name, value in message.items():
             if not isinstance(name, str):
                 raise _Wrong(f"a message with the key {_shown(name)}", f"{_a(name)} is no text")
@@ -196,16 +196,14 @@ class _Values:
                 if name == "priv":
                     _check_private(value)
                 continue
-            cased = cased or name != name.lower()
-            if name.endswith(LINK_SUFFIX) and name.removesuffix(LINK_SUFFIX) in message:
-                self._twice(name.removesuffix(LINK_SUFFIX), name)
+            doubtful = doubtful or name != name.lower() or name.endswith(LINK_SUFFIX)
             try:
                 self.check(value, depth)
             except _Wrong as wrong:
                 wrong.path.append(name)
                 raise
-        if cased:
-            self._check_cases(message)
+        if doubtful:
+            self._check_names(message)
         self._seen[id(message)] = False
 
     def _list(self, items: list[Any], depth: int) -> None:
@@ -238,13 +236,20 @@ class _Values:
                 why = "it cannot be written"
                 raise _Wrong("a text with half a surrogate pair", why, sendable=True) from None
 
-    def _check_cases(self, message: Message) -> None:
+    def _check_names(self, message: Message) -> None:
+        """Each key once, whatever its case, and by itself or as a link."""
         names: dict[str, str] = {}
-        for name in message:
+        for name, value in message.items():
             if not is_private(name):
-                other = names.setdefault(normalize_key(name), name)
+                key = normalize_key(name)
+                key = key + LINK_SUFFIX if isinstance(value, Link) else key
+                other = names.setdefault(key, name)
                 if other is not name:
                     self._twice(other, name)
+        for key, name in names.items():
+            other = names.get(key.removesuffix(LINK_SUFFIX), name)
+            if other is not name:
+                self._twice(other, name)
 
     def _twice(self, one: str, other: str) -> None:
         if id(one) not in self._seen and id(other) not in self._seen:

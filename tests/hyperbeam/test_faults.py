@@ -75,6 +75,7 @@ RESULTS = {
     "surrogate-key": lambda: {"a": {"\\ud800": 1}},
     "case": lambda: {"Hello": 1, "hello": 2},
     "link": lambda: {"a": {"b": 1, "b+link": "A" * 43}},
+    "link-case": lambda: {"A": 1, "a+link": 2},
     "endless": endless,
     "deep": lambda: deep(200),
     "integer-key": lambda: {1: 2},
@@ -481,15 +482,16 @@ ODD = st.one_of(
     st.floats(),
     st.text(st.characters(categories=["Cs", "Lu", "Ll"]), max_size=3),
     st.integers(),
-    st.sampled_from([(), {1}, object(), 1j, enum.Enum("Odd", "A").A, "\ud800"]),
+    st.sampled_from([(), {1}, object(), 1j, enum.Enum("Odd", "A").A, "\ud800", Link("A" * 43)]),
     st.integers(13_990, 14_010).map(lambda bits: 1 << bits),
 )
+LINKS = ["a+link", "A+link", "a" * 38 + "+link", "A" * 38]
 ANYTHING = st.recursive(
     st.one_of(ODD, messages),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
         st.dictionaries(
-            st.one_of(st.text("aA\ud800", max_size=2), st.integers(), st.just("a+link")),
+            st.one_of(st.text("aA\ud800", max_size=2), st.integers(), st.sampled_from(LINKS)),
             inner,
             max_size=3,
         ),
