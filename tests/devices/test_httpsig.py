@@ -83,7 +83,11 @@ def test_upstreams_vectors_are_verified_once_read(name: str, bundle: dict[str, s
 @given(messages.filter(bool))
 def test_any_message_is_verified_once_read(message: Message) -> None:
     message = {**message, "text": "t", "in": message}
-    signed = commit(message, SIGNERS[0])
+    try:
+        signed = commit(message, SIGNERS[0])
+    except BadRequest:
+        assert any(name.startswith("@") for name in message)  # such as @path: signed it is `path`
+        return
     try:
         back = DEVICE.decode(DEVICE.encode(signed))
     except BadRequest:
