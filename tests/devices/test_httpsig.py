@@ -1,6 +1,7 @@
 """httpsig@1.0: HTTP messages as text, the captured requests among them."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -20,7 +21,8 @@ from ..hyperbeam.vectors import MESSAGES
 WIRE = Path(__file__).parents[1] / "fixtures" / "wire"
 UPSTREAM = "WXH5wqtpyz9cthIJwJRgieMt8_l-pJGo8CFKGUax0D0"
 SIGNERS = [Ed25519Signer(Ed25519PrivateKey.from_private_bytes(bytes([n] * 32))) for n in (1, 2)]
-DEVICE = HttpsigDevice(None)  # type: ignore[arg-type]
+NO_NODE: Any = None
+DEVICE = HttpsigDevice(NO_NODE)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 Behaviour = Literal["normal", "slow", "fail", "cut", "die", "full", "error-event", "hold"]
 """What happens to a request that is no health check:
@@ -283,4 +283,5 @@ async def _main(name: str, port: str, behaviour: Behaviour, log: str) -> None:
 
 if __name__ == "__main__":
     with suppress(KeyboardInterrupt):
-        asyncio.run(_main(*sys.argv[1:]))  # type: ignore[arg-type]
+        name, port, behaviour, log = sys.argv[1:]
+        asyncio.run(_main(name, port, cast(Behaviour, behaviour), log))

@@ -68,6 +68,17 @@ def start(
     return serve("--home", home, "--device-path", folder, *arguments)
 
 
+def ended_by_one_signal(node: NodeProcess) -> str:
+    """What it printed; nothing of it is left, and nothing was cut off."""
+    below = children(node)
+    node.signal(signal.SIGTERM)
+    assert node.wait(20) == 0
+    until(lambda: gone(below))
+    said = "\n".join(node.lines)
+    assert not any(word in said for word in ("Traceback", "never retrieved", "killed"))
+    return said
+
+
 @pytest.mark.parametrize(
     ("workers", "starting", "single"),
     [("1", WAITS, False), ("2", WAITS, True), ("2", WAITS_IN_WORKERS, False)],
@@ -77,13 +88,7 @@ def test_a_device_that_does_not_start_is_named_and_one_signal_ends_the_node(
 ) -> None:
     node = start(home, "--workers", workers, starting=starting, single=single)
     node.wait_for(r"still waiting for device stuck@1\.0 to start, for 3 s now")
-    below = children(node)
-    node.signal(signal.SIGTERM)
-    assert node.wait(20) == 0
-    until(lambda: gone(below))
-    said = "\n".join(node.lines)
-    assert said.endswith("stopped")
-    assert not any(word in said for word in ("Traceback", "never retrieved", "killed"))
+    assert ended_by_one_signal(node).endswith("stopped")
 
 
 @pytest.mark.parametrize(
@@ -95,13 +100,7 @@ def test_a_start_hook_that_does_not_end_is_named_and_one_signal_ends_the_node(
     hook = f"hooks.start=stuck@1.0/{called}"
     node = start(home, "--workers", workers, "--set", hook)
     node.wait_for(rf"still waiting for the hook start, stuck@1\.0/{called}, for 3 s now")
-    below = children(node)
-    node.signal(signal.SIGTERM)
-    assert node.wait(20) == 0
-    until(lambda: gone(below))
-    said = "\n".join(node.lines)
-    assert "stopped" in said
-    assert not any(word in said for word in ("Traceback", "never retrieved", "killed"))
+    assert "stopped" in ended_by_one_signal(node)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

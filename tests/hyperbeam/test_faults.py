@@ -446,14 +446,14 @@ async def test_subclasses_of_values_are_values(wrong: Node) -> None:
 
 
 async def test_a_cancelled_call_is_cancelled(wrong: Node) -> None:
-    device = wrong.device("wrong@1.0")
+    device: Any = wrong.device("wrong@1.0")
     began = asyncio.Event()
 
     async def hang(base: Any, request: Any) -> None:
         began.set()
         await asyncio.sleep(60)
 
-    device.base = hang  # type: ignore[attr-defined]
+    device.base = hang
     task = asyncio.create_task(call(device, device.keys["base"], "base", {}, {}))
     await began.wait()
     task.cancel()
@@ -467,7 +467,7 @@ async def test_a_call_that_takes_too_long_for_its_caller_is_cancelled(wrong: Nod
     async def hang(base: Any, request: Any) -> None:
         await asyncio.sleep(60)
 
-    device.base = hang  # type: ignore[attr-defined]
+    device.base = hang
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
             await call(device, device.keys["base"], "base", {}, {})

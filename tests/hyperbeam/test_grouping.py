@@ -150,23 +150,17 @@ async def test_each_caller_has_its_own_answer(node: Node) -> None:
     assert second == {"n": 1, "list": []}
 
 
-async def test_an_error_is_everybodys(node: Node) -> None:
+@pytest.mark.parametrize(("called", "error"), [("fail", BadRequest), ("end", DeviceFault)])
+async def test_an_error_is_everybodys(node: Node, called: str, error: type[Exception]) -> None:
+    """Also a cancellation of the device's own."""
     slow: Any = node.device("slow@1.0")
-    tasks = [begin(node, "slow@1.0", "fail") for _ in range(3)]
+    tasks = [begin(node, "slow@1.0", called) for _ in range(3)]
     await slow.began.wait()
     slow.let.set()
     answers = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(answer) for answer in answers] == [BadRequest] * 3
-    assert slow.calls == 1
-
-
-async def test_a_cancellation_of_the_devices_own_is_an_error(node: Node) -> None:
-    slow: Any = node.device("slow@1.0")
-    tasks = [begin(node, "slow@1.0", "end") for _ in range(3)]
-    await slow.began.wait()
-    slow.let.set()
-    answers = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(answer) for answer in answers] == [DeviceFault] * 3
+    assert [type(answer) for answer in answers] == [error] * 3
+    if called == "fail":
+        assert slow.calls == 1
 
 
 async def test_a_name_that_can_name_nothing_is_the_devices_fault(node: Node) -> None:

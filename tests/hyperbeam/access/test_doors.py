@@ -1,6 +1,7 @@
 """Keys, CORS and proxies of a running node."""
 
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -12,8 +13,8 @@ from tests.hyperbeam.conftest import StartNode
 from tests.hyperbeam.http.support import until
 
 
-def key(node: Node, name: str = "ada", **limits: object) -> str:
-    return KeyStore(node.store).add(name, **limits)[0]  # type: ignore[arg-type]
+def key(node: Node, name: str = "ada", **limits: Any) -> str:
+    return KeyStore(node.store).add(name, **limits)[0]
 
 
 async def ask(node: Node, path: str, method: str = "POST", **headers: str) -> httpx.Response:

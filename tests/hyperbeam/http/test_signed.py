@@ -39,7 +39,8 @@ UNSIGNED = {
     "07": "Zpxr3c4EtEEhBQ9S6zbxGmyMCeJk6YQvBGSYHEXNpCI",
 }
 SIGNER = Ed25519Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
-DEVICE = HttpsigDevice(None)  # type: ignore[arg-type]
+NO_NODE: Any = None
+DEVICE = HttpsigDevice(NO_NODE)
 OTHER = Ed25519Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33))))
 
 

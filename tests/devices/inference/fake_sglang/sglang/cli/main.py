@@ -50,9 +50,7 @@ def serve(args: argparse.Namespace) -> None:
     scheduler = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     tempfile.NamedTemporaryFile(delete=False)  # noqa: SIM115
     shared = shared_memory.SharedMemory(create=True, size=64)
-    server = ThreadingHTTPServer((args.host, args.port), Handler)
-    server.daemon_threads = True
-    server.args, server.ready = args, args.behave != "unready"  # type: ignore[attr-defined]
+    server = Server(args)
 
     def drain(*_: Any) -> None:
         scheduler.kill()
@@ -71,13 +69,23 @@ def serve(args: argparse.Namespace) -> None:
     server.serve_forever(poll_interval=0.02)
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        super().__init__((args.host, args.port), Handler)
+        self.args = args
+        self.ready = args.behave != "unready"
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    server: Server
 
     def do_GET(self) -> None:
-        args = self.server.args  # type: ignore[attr-defined]
+        args = self.server.args
         if self.path == "/ready":
-            self.reply(200 if self.server.ready else 503)  # type: ignore[attr-defined]
+            self.reply(200 if self.server.ready else 503)
         elif self.headers.get("authorization") != f"Bearer {args.api_key}":
             self.reply(401, {"error": "Unauthorized"})
         elif self.path == "/server_info":
